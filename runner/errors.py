@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
+from pathlib import Path
 
 
 class UserError(Exception):
@@ -34,5 +36,16 @@ class DataError(UserError):
     """A file or a row cannot be used; the message names the file, the line or row, and what it needs."""
 
 
-class Stopped(Exception):
-    """The run was asked to stop (Ctrl-C, SIGTERM) before anything could be checkpointed."""
+def disk_full(error: BaseException, folder: Path) -> UserError | None:
+    """A sentence for an error that means that the disk is full; None for any other error.
+
+    torch and safetensors raise their own types with the system's words in them, so the text is looked at too.
+    """
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    words = str(error).lower()
+    if not full and "no space left on device" not in words and "disk quota exceeded" not in words:
+        return None
+    return UserError(
+        f"the disk that holds {folder} is full. What was written stays; free space, or set output_dir to another disk, "
+        "then go on with checkpoint.resume. checkpoint.save_total_limit=1 keeps fewer checkpoints."
+    )

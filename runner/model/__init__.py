@@ -1,0 +1,1 @@
+"""Which weights: tokenizer and template, loading, number formats, adapters."""

@@ -1,0 +1,129 @@
+"""Loading a causal language model or a sequence classifier, and making sure that every weight was filled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from runner.config.schema import Config
+from runner.errors import UserError
+from runner.model.formats import DTYPES, Formats
+from runner.model.location import check_location, hub_errors
+from runner.model.tokenizer import end_of_turn
+
+
+def load_model(
+    cfg: Config, tokenizer: PreTrainedTokenizerBase, labels: list[str] | None, formats: Formats
+) -> PreTrainedModel:
+    """The start model, in the frozen dtype under LoRA and in the trainable dtype otherwise.
+
+    `labels` are the class names in id order (classification). Raises `UserError` where the path cannot be loaded or
+    weights other than a new classification head are missing from it.
+    """
+    check_location(cfg.model.path)
+    torch.manual_seed(cfg.seed)
+    name = formats.frozen if cfg.lora.method == "lora" else formats.trainable
+    options: dict[str, Any] = {"dtype": DTYPES[name], "trust_remote_code": cfg.model.trust_remote_code}
+    options["revision"] = cfg.model.revision or "main"
+    if cfg.model.attn_implementation != "auto":
+        options["attn_implementation"] = cfg.model.attn_implementation
+    if cfg.model.gguf_file:
+        options["gguf_file"] = cfg.model.gguf_file
+    if cfg.model.quantization:
+        options["quantization_config"] = quantization(cfg, formats)
+    loader: Any = AutoModelForCausalLM
+    if cfg.task.name == "classification":
+        assert labels is not None
+        loader = AutoModelForSequenceClassification
+        options["num_labels"] = len(labels)
+        options["id2label"] = dict(enumerate(labels))
+        options["label2id"] = {label: i for i, label in enumerate(labels)}
+    with hub_errors(cfg.model.path, "weights"):
+        model, info = loader.from_pretrained(cfg.model.path, output_loading_info=True, **options)
+    check_filled(cfg, model, info)
+    if cfg.model.gguf_file:
+        # The GGUF was dequantised at loading; left in place, the entry makes a saved model claim to be quantised.
+        del model.config.quantization_config
+    fit_embeddings(cfg, model, tokenizer)
+    set_tokens(model, tokenizer)
+    return model
+
+
+def quantization(cfg: Config, formats: Formats) -> Any:
+    """bitsandbytes settings for `model.quantization`. Raises `UserError` without a GPU or the package."""
+    from importlib.util import find_spec
+
+    from transformers import BitsAndBytesConfig
+
+    if not torch.cuda.is_available() or find_spec("bitsandbytes") is None:
+        raise UserError(
+            f"model.quantization={cfg.model.quantization} needs a CUDA GPU and the bitsandbytes package. Install it, or "
+            "set model.quantization=null."
+        )
+    if cfg.model.quantization == "8bit":
+        return BitsAndBytesConfig(load_in_8bit=True)
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=DTYPES[formats.compute],
+    )
+
+
+def head_names(model: PreTrainedModel) -> list[str]:
+    """Names of the top-level modules that are not the backbone: the classification head (score, classifier, ...)."""
+    return [name for name, _ in model.named_children() if name != model.base_model_prefix]
+
+
+def check_filled(cfg: Config, model: PreTrainedModel, info: dict[str, Any]) -> None:
+    """Raise `UserError` where the files left weights unfilled: such a run starts from noise, or from NaN."""
+    heads = tuple(head_names(model)) if cfg.task.name == "classification" else ()
+    missing = sorted(k for k in info.get("missing_keys", ()) if not (heads and k.split(".")[0] in heads))
+    if missing:
+        raise UserError(
+            f"model.path={cfg.model.path}: {len(missing)} weights are not in its files and would start random "
+            f"({', '.join(missing[:4])}{', ...' if len(missing) > 4 else ''}). The download is incomplete, or it is another "
+            "architecture than its config.json says."
+        )
+    mismatched = [str(k[0] if isinstance(k, tuple) else k) for k in info.get("mismatched_keys", ())]
+    if any(k.split(".")[0] not in heads for k in mismatched):
+        raise UserError(f"model.path={cfg.model.path}: shapes in its files do not fit its config.json ({', '.join(mismatched[:4])}).")
+
+
+def fit_embeddings(cfg: Config, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Grow the embedding where the tokenizer has more entries than it has rows; never shrink it.
+
+    Raises `UserError` under LoRA, where new rows of a frozen embedding would stay random.
+    """
+    rows = model.get_input_embeddings().weight.shape[0]
+    if len(tokenizer) <= rows:
+        return
+    saved = cfg.lora.modules_to_save or []
+    if cfg.lora.method == "lora" and "embed_tokens" not in saved:
+        raise UserError(
+            f"model.template={cfg.model.template} needs {len(tokenizer) - rows} tokens that {cfg.model.path} does not have; "
+            "under LoRA their embeddings would stay untrained. Set lora.modules_to_save=[embed_tokens,lm_head], or "
+            "model.template=auto."
+        )
+    model.resize_token_embeddings(len(tokenizer))
+
+
+def set_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Tell the model its pad token, and its generation config that the end-of-turn token ends an answer."""
+    model.config.pad_token_id = tokenizer.pad_token_id
+    generation = getattr(model, "generation_config", None)
+    if generation is None:
+        return
+    generation.pad_token_id = tokenizer.pad_token_id
+    known = generation.eos_token_id if generation.eos_token_id is not None else tokenizer.eos_token_id
+    ends = [known] if isinstance(known, int) else list(known or [])
+    turn = end_of_turn(tokenizer)
+    if turn is not None and turn not in ends:
+        generation.eos_token_id = [turn, *ends]

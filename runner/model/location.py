@@ -1,0 +1,38 @@
+"""Where weights come from, and what to say when they do not come."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from runner.errors import UserError
+
+
+def check_location(path: str) -> None:
+    """Raise `UserError` where `path` looks like a local folder and is not there."""
+    local = Path(path).expanduser()
+    looks_local = path.startswith((".", "/", "~")) or path.count("/") > 1
+    if not looks_local or local.exists():
+        return
+    parent = local.parent
+    siblings = [p.name for p in parent.iterdir()] if parent.is_dir() else []
+    near = difflib.get_close_matches(local.name, siblings, 1)
+    hint = f"; did you mean {parent / near[0]}?" if near else ""
+    raise UserError(f"model.path={path}: there is no such folder{hint}. Give a local folder or a hub id like Qwen/Qwen2.5-7B.")
+
+
+@contextlib.contextmanager
+def hub_errors(path: str, what: str) -> Iterator[None]:
+    """Turn the library's errors while loading `what` from `path` into one sentence."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError) as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        offline = os.environ.get("HF_HUB_OFFLINE") == "1"
+        way = "Offline mode is on (hub=offline or HF_HUB_OFFLINE=1)." if offline else "HF_ENDPOINT sets a mirror."
+        if Path(path).exists():
+            way = "The folder is there but incomplete or damaged: copy or download it again."
+        raise UserError(f"model.path={path}: no {what} could be loaded ({first}). {way}") from error

@@ -1,0 +1,1 @@
+"""Rendering: what a run shows in the terminal and in pictures."""

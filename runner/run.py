@@ -1,0 +1,186 @@
+"""The story of one run, on one page."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runner.config.rules import warmup_beyond_end
+from runner.config.schema import Config
+from runner.errors import ConfigError, UserError, disk_full
+from runner.runfolder import JsonLines, RunFolder, read_telemetry, resolve_resume, write_json
+from runner.training.environment import device_name, prepare_environment, same_folder, world
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    state: str
+    """finished, stopped, diverged or failed."""
+
+    folder: Path
+    metric: float | None = None
+    """Last value of `checkpoint.metric_for_best_model` where rows are held out, else the smoothed train loss."""
+
+    @property
+    def exit_code(self) -> int:
+        """0 finished, 130 stopped, 1 otherwise."""
+        return {"finished": 0, "stopped": 130}.get(self.state, 1)
+
+
+def run(cfg: Config, dropped: Sequence[str] = ()) -> Outcome:
+    """Train once and leave everything in `cfg.output_dir`, or in the run folder that is resumed.
+
+    `dropped` are settings that do not apply to the chosen options; they are shown. Raises `UserError` for what the user
+    can mend. Whatever ends the run, `run.json` says why.
+    """
+    settings = dataclasses.asdict(cfg)
+    cfg = dataclasses.replace(cfg, output_dir=same_folder(str(Path(cfg.output_dir).resolve())))
+    resume = None
+    if cfg.checkpoint.resume is not None:
+        resume = resolve_resume(cfg.checkpoint.resume, Path(cfg.output_dir).parent, settings)
+        if resume is not None:
+            cfg = dataclasses.replace(cfg, output_dir=str(resume[0]))
+    folder = RunFolder(Path(cfg.output_dir), leader=world()[0] == 0)
+    folder.begin(cfg.seed, settings)
+    try:
+        return train(cfg, folder, resume[1] if resume else None, dropped)
+    except KeyboardInterrupt as stop:
+        folder.end("stopped", f"{str(stop) or 'SIGINT'}: interrupted at once, without a checkpoint of this moment", 130)
+        return Outcome("stopped", folder.path)
+    except UserError as error:
+        folder.end("failed", str(error), error.exit_code)
+        raise
+    except Exception as error:
+        mended = disk_full(error, folder.path)
+        folder.end("failed", str(mended or f"{type(error).__name__}: {error}"), 1)
+        if mended is not None:
+            raise mended from error
+        raise
+    finally:
+        folder.close()
+
+
+def train(cfg: Config, folder: RunFolder, checkpoint: Path | None, dropped: Sequence[str]) -> Outcome:
+    """Compose the parts, train, write the end. Heavy imports live here and below."""
+    from transformers import set_seed
+
+    from runner.data.prepare import prepare_data
+    from runner.data.preview import preview
+    from runner.model.adapt import adapt
+    from runner.model.formats import resolve_formats
+    from runner.model.load import load_model
+    from runner.model.location import check_location
+    from runner.model.tokenizer import load_tokenizer
+    from runner.report.closing import close, next_command
+    from runner.report.header import clip_phrase, header_lines
+    from runner.report.plot import plot_loss
+    from runner.report.progress import Progress
+    from runner.report.screen import Screen
+    from runner.report.summary import summarize
+    from runner.training.build import build_trainer
+    from runner.training.plan import learning_rate_for, make_plan
+    from runner.training.stopping import StopCallback, StopRequest
+    from runner.training.watch import Watch, class_report
+
+    with contextlib.ExitStack() as stack:
+        request = stack.enter_context(StopRequest())
+        screen = Screen(folder.path / "console.log" if folder.leader else None, quiet=not folder.leader)
+        stack.callback(screen.close)
+
+        # 1. What is trained on what.
+        prepare_environment(cfg)
+        check_location(cfg.model.path)
+        for sentence in dropped:
+            screen.say(f"Left out: {sentence}", style="yellow")
+        tokenizer = load_tokenizer(cfg)
+        data = prepare_data(cfg, tokenizer)
+        plan = make_plan(cfg, len(data.train), world()[1])
+        beyond = warmup_beyond_end(plan.warmup_steps, plan.total_steps)
+        if beyond is not None and "schedule.warmup_beyond_end" not in cfg.checks.allow:
+            raise ConfigError([beyond])
+
+        # 2. The model, and which of its weights move.
+        set_seed(cfg.seed)
+        formats = resolve_formats(cfg)
+        start = load_model(cfg, tokenizer, data.labels, formats)
+        rate, rate_source = learning_rate_for(cfg, getattr(start.config, "hidden_size", None))
+        model, trainable = adapt(cfg, start, formats)
+
+        # 3. What the user should know before step 1.
+        for line in header_lines(
+            cfg, trainable.line, rate, rate_source, plan.batch_line, plan.steps_line, formats.line, device_name()
+        ):
+            screen.say(line)
+        for line in data.report.lines():
+            screen.say(line)
+        for text in preview(data, tokenizer, cfg.dataset.preview):
+            screen.say(text)
+        if checkpoint is not None:
+            screen.say(f"Resumes from {checkpoint}", style="cyan")
+
+        # 4. Training writes facts.
+        telemetry = None
+        if folder.leader and cfg.stability.telemetry:
+            telemetry = stack.enter_context(contextlib.closing(JsonLines(folder.path / "telemetry.jsonl")))
+        with Progress(screen, plan.total_steps) as progress:
+            watch = Watch(progress, telemetry)
+            stop = StopCallback(request)
+            trainer = build_trainer(
+                cfg, plan, formats, rate, model, tokenizer, data, folder.path, watch.row, [watch, stop]
+            )
+            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+            step = trainer.state.global_step
+            stopped = request.signal_name is not None and step < plan.total_steps
+            if data.validation is not None and not stopped and watch.evaluated_at != step:
+                trainer.evaluate()
+            report = class_report(trainer, data) if data.labels and data.validation is not None and not stopped else None
+
+        # 5. What it came to.
+        request.graceful = False
+        rows = read_telemetry(folder.path) if telemetry is not None else []
+        facts: dict[str, Any] = {
+            "name": cfg.name,
+            "data": data.report.as_dict(),
+            "trainable_parameters": trainable.trained,
+            "total_parameters": trainable.total,
+            "learning_rate": rate,
+        }
+        if report is not None:
+            facts["classification"] = report
+        summary = summarize(rows, trainer.state.log_history, facts)
+        state, reason = judge(summary, request.signal_name if stopped else None, step, plan.total_steps, stop.saved)
+        if folder.leader:
+            write_json(folder.path / "summary.json", summary)
+            plot_loss(summary, folder.plots / "loss.png", f"{cfg.name} · {state}")
+        if state != "stopped":
+            trainer.save_model(str(folder.model))
+        name = cfg.checkpoint.metric_for_best_model
+        metric = summary["eval"].get(name, summary["train_loss"]["smoothed_last"])
+        metric_name = name if name in summary["eval"] else "loss"
+        outcome = Outcome(state, folder.path, metric)
+        folder.end(state, reason, outcome.exit_code, steps=step, metric=metric, metric_name=metric_name)
+        close(screen, summary, folder.path, state, reason, clip_phrase(cfg), next_command(state, folder.path))
+        return outcome
+
+
+def judge(
+    summary: dict[str, Any], signal_name: str | None, step: int, total_steps: int, saved: bool
+) -> tuple[str, str | None]:
+    """(state, reason) of a run that left its training loop at `step` of `total_steps`."""
+    last = summary["train_loss"]["last"]
+    if last is not None and not math.isfinite(last):
+        first = summary["counts"]["first_non_finite_step"]
+        return "diverged", f"The loss is {last} at the end; the first non-finite loss came at step {first}."
+    if signal_name is not None:
+        kept = f"checkpoint-{step} was saved" if saved else "no checkpoint could be saved"
+        return "stopped", f"{signal_name} at step {step} of {total_steps}; {kept}."
+    if step < total_steps:
+        return "finished", f"Early stopping at step {step} of {total_steps}."
+    return "finished", None

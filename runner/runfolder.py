@@ -1,0 +1,245 @@
+"""The contract of a run folder: what files there are, how they are written and read. Needs no torch.
+
+Every writer either appends one flushed line or replaces a whole file atomically, so a crash loses nothing that was
+written. Every reader tolerates a truncated last line and unknown fields.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import math
+import os
+import platform
+import socket
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import IO, Any
+
+from runner.errors import UserError
+
+SCHEMA = 1
+STATES = ("running", "finished", "stopped", "diverged", "failed")
+LIBRARIES = ("torch", "transformers", "trl", "peft", "datasets", "accelerate", "hydra-core")
+_NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def to_json(value: Any) -> Any:
+    """`value` with NaN and infinities replaced by the strings NaN, Infinity, -Infinity (valid JSON)."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+    if isinstance(value, dict):
+        return {str(k): to_json(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_json(v) for v in value]
+    return value
+
+
+def number(value: Any) -> Any:
+    """The float behind NaN, Infinity or -Infinity as `to_json` writes them; anything else is returned as it is."""
+    return _NON_FINITE.get(value, value) if isinstance(value, str) else value
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Replace `path` atomically: a reader sees the old content or the new one, never half of it."""
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(to_json(content), ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+    os.replace(part, path)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The object in `path`, or None where the file is absent or torn."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def read_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """Rows of a jsonl file in order; lines that a crash cut short are passed over."""
+    if not path.exists():
+        return
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+            if isinstance(row, dict):
+                yield row
+
+
+def read_telemetry(folder: Path) -> list[dict[str, Any]]:
+    """One row per optimizer step, sorted by step. A step that was repeated after a resume counts once: its last row."""
+    by_step = {row["step"]: row for row in read_rows(folder / "telemetry.jsonl") if isinstance(row.get("step"), int)}
+    return [by_step[step] for step in sorted(by_step)]
+
+
+class RunFolder:
+    """One run's folder, locked while the run writes to it.
+
+    `path` is created if missing. Raises `UserError` where it cannot be written or another run holds it. Under several
+    processes only the first one (`leader`) locks and writes.
+    """
+
+    def __init__(self, path: Path, leader: bool = True):
+        self.path = path
+        self.leader = leader
+        self._lock: IO[str] | None = None
+        self.checkpoints = path / "checkpoints"
+        self.model = path / "model"
+        self.plots = path / "plots"
+        if not leader:
+            return
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock = (path / ".lock").open("a")
+        except OSError as error:
+            raise UserError(
+                f"output_dir={path} cannot be written ({error.strerror or error}). Set output_dir to a folder you may "
+                "write to."
+            ) from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise UserError(
+                f"output_dir={path} is in use by another run. Wait for it, or set another output_dir."
+            ) from error
+
+    def close(self) -> None:
+        """Release the lock."""
+        if self._lock is not None:
+            self._lock.close()
+
+    def begin(self, seed: int, config: dict[str, Any]) -> None:
+        """Write `run.json` with state running, the versions, git commit, host, seed, start and the config's hash."""
+        if not self.leader:
+            return
+        before = read_json(self.path / "run.json") or {}
+        run = {
+            "schema": SCHEMA,
+            "state": "running",
+            "reason": None,
+            "versions": versions(),
+            "git_commit": git_commit(),
+            "host": socket.gethostname(),
+            "platform": platform.platform(),
+            "seed": seed,
+            "start": before.get("start") or now(),
+            "resumed": [*before.get("resumed", []), now()] if before else [],
+            "end": None,
+            "pid": os.getpid(),
+            "exit_code": None,
+            "steps": before.get("steps"),
+            "metric": None,
+            "metric_name": None,
+            "config_hash": config_hash(config),
+        }
+        write_json(self.path / "run.json", run)
+
+    def end(self, state: str, reason: str | None, exit_code: int, **facts: Any) -> None:
+        """Write the final state and `facts` (steps, metric, metric_name) into `run.json`."""
+        if not self.leader:
+            return
+        run = read_json(self.path / "run.json") or {"schema": SCHEMA}
+        run.update(state=state, reason=reason, exit_code=exit_code, end=now(), **facts)
+        write_json(self.path / "run.json", run)
+
+
+class JsonLines:
+    """Appends rows to a jsonl file, one flushed line each. A line that a crash cut short is terminated first."""
+
+    def __init__(self, path: Path):
+        torn = path.exists() and path.stat().st_size > 0 and not path.read_bytes().endswith(b"\n")
+        self._file = path.open("a", encoding="utf-8")
+        if torn:
+            self._file.write("\n")
+            self._file.flush()
+
+    def append(self, row: dict[str, Any]) -> None:
+        """Write `row` as one line and flush it."""
+        self._file.write(json.dumps(to_json(row), ensure_ascii=False) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def config_hash(config: dict[str, Any]) -> str:
+    """12 hex digits that are equal for two configs that train alike: folder, resume and allowed findings are left out."""
+    kept = {k: v for k, v in config.items() if k not in ("output_dir", "checks")}
+    kept["checkpoint"] = {k: v for k, v in dict(kept.get("checkpoint", {})).items() if k != "resume"}
+    text = json.dumps(to_json(kept), sort_keys=True, ensure_ascii=False, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def newest_checkpoint(folder: Path) -> Path | None:
+    """The newest `checkpoints/checkpoint-N` whose `trainer_state.json` parses; that file is written last."""
+    found = []
+    for path in (folder / "checkpoints").glob("checkpoint-*"):
+        step = path.name.removeprefix("checkpoint-")
+        if step.isdigit() and read_json(path / "trainer_state.json") is not None:
+            found.append((int(step), path))
+    return max(found)[1] if found else None
+
+
+def resolve_resume(resume: str, output_root: Path, config: dict[str, Any]) -> tuple[Path, Path] | None:
+    """The (run folder, checkpoint) that `checkpoint.resume=resume` means; None where auto finds nothing to resume.
+
+    `output_root` is the folder that holds the runs of this name (outputs/<name>). auto = the newest run in it that is
+    not finished, has the same config and a usable checkpoint. Raises `UserError` for a folder without checkpoints.
+    """
+    if resume != "auto":
+        path = Path(resume)
+        if path.name.startswith("checkpoint-"):
+            if read_json(path / "trainer_state.json") is None:
+                raise UserError(f"checkpoint.resume={resume}: there is no readable trainer_state.json in it.")
+            folder = path.parent.parent if path.parent.name == "checkpoints" else path.parent
+            return folder.resolve(), path.resolve()
+        checkpoint = newest_checkpoint(path)
+        if checkpoint is None:
+            raise UserError(
+                f"checkpoint.resume={resume}: no usable checkpoint in {path / 'checkpoints'}. Name a run folder that has "
+                "one, or leave resume out to start anew."
+            )
+        return path.resolve(), checkpoint.resolve()
+    wanted = config_hash(config)
+    for folder in sorted((p for p in output_root.glob("*") if p.is_dir()), key=lambda p: p.stat().st_mtime, reverse=True):
+        run = read_json(folder / "run.json") or {}
+        checkpoint = newest_checkpoint(folder)
+        if run.get("state") != "finished" and run.get("config_hash") == wanted and checkpoint is not None:
+            return folder.resolve(), checkpoint.resolve()
+    return None
+
+
+def now() -> str:
+    """Local time in ISO form with its offset, to the second."""
+    return datetime.now(UTC).astimezone().isoformat(timespec="seconds")
+
+
+def versions() -> dict[str, str | None]:
+    """Installed versions of python and of the libraries that decide a run's numbers."""
+    found: dict[str, str | None] = {"python": platform.python_version()}
+    for name in LIBRARIES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+def git_commit() -> str | None:
+    """Commit of the working folder, with -dirty for uncommitted changes; None outside a repository."""
+    try:
+        done = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12"], capture_output=True, text=True, timeout=10
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None

@@ -1,0 +1,1 @@
+"""Every formula as a pure numpy function; guards online and diagnosis afterwards use the same ones."""

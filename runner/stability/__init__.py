@@ -1,0 +1,1 @@
+"""What changes a gradient (clip) and what guards a step."""

@@ -1,0 +1,1 @@
+"""Building and instrumenting TRL's `SFTTrainer` and HF's `Trainer`."""

@@ -1,0 +1,58 @@
+"""Process-wide settings that have to be made before the libraries are used."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+
+from runner.config.schema import Config
+
+
+def prepare_environment(cfg: Config) -> None:
+    """Offline mode, tracker settings, and libraries that keep quiet unless something is wrong."""
+    if cfg.hub == "offline":
+        os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    if cfg.tracking.report_to == "tensorboard":
+        os.environ["TENSORBOARD_LOGGING_DIR"] = os.path.join(os.path.abspath(cfg.output_dir), "tensorboard")
+    if cfg.tracking.report_to == "wandb":
+        os.environ["WANDB_DIR"] = os.path.abspath(cfg.output_dir)
+        os.environ.setdefault("WANDB_PROJECT", cfg.tracking.project or "runner")
+    import datasets
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    datasets.disable_progress_bars()
+    for noisy in ("accelerate", "peft"):
+        logging.getLogger(noisy).setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", category=FutureWarning)
+    warnings.filterwarnings("ignore", message=".*lr_scheduler.step.*before.*optimizer.step.*")
+
+
+def world() -> tuple[int, int]:
+    """(rank, number of processes) as the launcher says; (0, 1) without one. Reads only the environment."""
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def same_folder(path: str) -> str:
+    """The first process's `path` on every process: each composed its own, with its own clock."""
+    if world()[1] == 1:
+        return path
+    from accelerate import PartialState
+    from accelerate.utils import broadcast_object_list
+
+    PartialState()
+    return str(broadcast_object_list([path])[0])
+
+
+def device_name() -> str:
+    """"CPU, 2 threads" or the GPU's name."""
+    import torch
+
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    if torch.backends.mps.is_available():
+        return "Apple GPU"
+    return f"CPU, {torch.get_num_threads()} threads"
