@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from runner.errors import UserError
@@ -41,7 +42,9 @@ def _dispatch(given: list[str]) -> int:
     if verb not in VERBS:
         near = nearest(verb, [*VERBS, *NOT_YET], 0.6)
         raise UserError(
-            f"there is no verb {verb!r}" + (f"; did you mean {near}?" if near else "") + f" There are {', '.join(VERBS)}"
+            f"there is no verb {verb!r}"
+            + (f"; did you mean {near}?" if near else "")
+            + f" There are {', '.join(VERBS)}"
         )
     if "--version" in rest:
         print(f"runner {__version__}")
@@ -101,7 +104,8 @@ def _train(args: argparse.Namespace) -> int:
 
     session = Session(_where(args))
     if _is_multirun(args):
-        return _hydra(args, check_sweep(session, args.overrides, files=True).overrides, [])
+        sweep = check_sweep(session, args.overrides, files=True)
+        return _run_sweep(lambda: _hydra(args, sweep.overrides, []))
     only_shown = bool(args.cfg or args.info)
     loaded = session.load(args.overrides, files=not only_shown)
     if loaded.sweep and not only_shown:
@@ -111,9 +115,27 @@ def _train(args: argparse.Namespace) -> int:
 
 
 def _hydra(args: argparse.Namespace, overrides: list[str], dropped: list[str]) -> int:
-    from runner.config.launch import run_hydra
+    from runner.config.launch import Doors, run_hydra
 
-    return run_hydra(args, overrides, dropped, _where(args))
+    return run_hydra(args, overrides, dropped, _where(args), Doors(_run, _run_trial))
+
+
+def _run(config: Any, dropped: list[str]) -> Any:
+    from runner.run import run
+
+    return run(config, dropped)
+
+
+def _run_trial(config: Any, folder: Path) -> float | None:
+    from runner.sweep.trial import run_trial
+
+    return run_trial(config, folder)
+
+
+def _run_sweep(multirun: Callable[[], int]) -> int:
+    from runner.sweep.table import run_sweep
+
+    return run_sweep(multirun)
 
 
 if __name__ == "__main__":

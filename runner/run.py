@@ -14,7 +14,7 @@ from runner.config.rules import warmup_beyond_end
 from runner.config.schema import Config
 from runner.errors import ConfigError, UserError, disk_full
 from runner.runfolder import JsonLines, RunFolder, read_telemetry, resolve_resume, write_json
-from runner.training.environment import device_name, prepare_environment, same_folder, world
+from runner.training.environment import calm_threads, device_name, prepare_environment, same_folder, world
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ def run(cfg: Config, dropped: Sequence[str] = ()) -> Outcome:
     `dropped` are settings that do not apply to the chosen options; they are shown. Raises `UserError` for what the user
     can mend. Whatever ends the run, `run.json` says why.
     """
+    calm_threads()
     settings = dataclasses.asdict(cfg)
     cfg = dataclasses.replace(cfg, output_dir=same_folder(str(Path(cfg.output_dir).resolve())))
     resume = None
@@ -73,10 +74,10 @@ def train(cfg: Config, folder: RunFolder, checkpoint: Path | None, dropped: Sequ
 
     from runner.data.prepare import prepare_data
     from runner.data.preview import preview
+    from runner.data.template import ChatTemplate
     from runner.model.adapt import adapt
     from runner.model.formats import resolve_formats
     from runner.model.load import load_model
-    from runner.model.location import check_location
     from runner.model.tokenizer import load_tokenizer
     from runner.report.closing import close, next_command
     from runner.report.header import clip_phrase, header_lines
@@ -96,7 +97,6 @@ def train(cfg: Config, folder: RunFolder, checkpoint: Path | None, dropped: Sequ
 
         # 1. What is trained on what.
         prepare_environment(cfg)
-        check_location(cfg.model.path)
         for sentence in dropped:
             screen.say(f"Left out: {sentence}", style="yellow")
         tokenizer = load_tokenizer(cfg)
@@ -109,7 +109,8 @@ def train(cfg: Config, folder: RunFolder, checkpoint: Path | None, dropped: Sequ
         # 2. The model, and which of its weights move.
         set_seed(cfg.seed)
         formats = resolve_formats(cfg)
-        start = load_model(cfg, tokenizer, data.labels, formats)
+        stop_id = ChatTemplate(tokenizer).stop_id if cfg.task.name == "sft" else None
+        start = load_model(cfg, tokenizer, data.labels, formats, stop_id)
         rate, rate_source = learning_rate_for(cfg, getattr(start.config, "hidden_size", None))
         model, trainable = adapt(cfg, start, formats)
 

@@ -107,6 +107,7 @@ class RunFolder:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
+            self._lock.close()
             raise UserError(
                 f"output_dir={path} is in use by another run. Wait for it, or set another output_dir."
             ) from error

@@ -20,7 +20,7 @@ from transformers import AutoTokenizer, GenerationConfig, PreTrainedTokenizerFas
 
 SEED = 0
 THREADS = 2
-STEPS = 620
+STEPS = 400
 BATCH = 8
 LENGTH = 256
 LEARNING_RATE = 3e-3

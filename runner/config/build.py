@@ -40,7 +40,7 @@ def plain(node: Any, prefix: str, problems: list[Problem]) -> Any:
     if isinstance(node, DictConfig):
         if node._is_none() or node._is_missing():
             return None if node._is_none() else MISSING
-        return {str(k): _leaf(node, k, f"{prefix}{k}", problems) for k in node}
+        return {str(k): _leaf(node, k, f"{prefix}{k!s}", problems) for k in node}
     if isinstance(node, ListConfig):
         if node._is_none() or node._is_missing():
             return None if node._is_none() else MISSING

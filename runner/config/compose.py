@@ -13,6 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 from runner.config.build import Problem, build, config_from_dict, config_to_dict, plain, to_config
 from runner.config.frontdoor import Command, read_command, unknown
 from runner.config.layers import (
+    HERE,
     OVERLAYS,
     Groups,
     Layer,
@@ -31,7 +32,7 @@ from runner.config.schema import Config
 from runner.config.unused import find_unused
 from runner.errors import ConfigError
 
-__all__ = ["Loaded", "Where", "Session", "config_from_dict", "config_to_dict", "drop_unused", "load", "to_config"]
+__all__ = ["Loaded", "Session", "Where", "config_from_dict", "config_to_dict", "drop_unused", "load", "to_config"]
 
 _EITHER = (("schedule.warmup_ratio", "schedule.warmup_steps"),)
 """Keys that exclude each other: the one set by the higher layer wins."""
@@ -58,14 +59,16 @@ class Loaded:
 class Session:
     """Hydra's loader, opened once, so that the trials of a sweep are checked quickly."""
 
-    def __init__(self, where: Where = Where()):
+    def __init__(self, where: Where = HERE):
         self.where = where
         self.loader = open_loader(where)
-        self.groups = Groups(self.loader)
+        self.groups = Groups(self.loader, where)
         self.layers: dict[tuple[str, ...], list[Layer]] = {}
 
     def read(self, lines: list[str]) -> Command:
         """The command line, sorted and checked by itself."""
+        if any("hydra.searchpath" in line for line in lines):
+            self.groups = Groups(self.loader, self.where, lines)
         return read_command(lines, self.groups)
 
     def layers_of(self, command: Command) -> list[Layer]:
@@ -102,8 +105,7 @@ class Session:
         command = Command(command.groups, leaves, command.rest, whole=command.whole)
         lines = command.lines(sorted(present))
         tree = compose_tree(self.loader, lines, self.where)
-        raw = OmegaConf.to_container(tree, resolve=False)
-        assert isinstance(raw, dict)
+        raw: dict[str, Any] = OmegaConf.to_container(tree, resolve=False)  # type: ignore[assignment]
         unused = find_unused(layers, found, raw, command.choices())
         problems += unused.problems
         edits, dropped = list(unused.edits), list(unused.dropped)
@@ -145,12 +147,12 @@ class Session:
         return found
 
 
-def load(overrides: list[str], where: Where = Where(), files: bool = False) -> Loaded:
+def load(overrides: list[str], where: Where = HERE, files: bool = False) -> Loaded:
     """Compose and check one configuration. Raises ConfigError with every problem found."""
     return Session(where).load(list(overrides), files)
 
 
-def drop_unused(tree: DictConfig, overrides: list[str], where: Where = Where()) -> list[str]:
+def drop_unused(tree: DictConfig, overrides: list[str], where: Where = HERE) -> list[str]:
     """Take out of Hydra's tree, in place, what `load` takes out for the same overrides; the sentences about it.
 
     In a sweep over groups this differs from trial to trial, so the task function does it.
@@ -181,7 +183,14 @@ def one_sentence(error: BaseException) -> str:
     """Hydra's and OmegaConf's errors without their advice, hints and links, in one line."""
     texts = [str(error)] + ([str(error.__cause__)] if error.__cause__ else [])
     lines = [line.strip() for text in texts for line in text.splitlines()]
-    noise = ("Set the environment", "See http", "To append to your config", "full_key:", "object_type=", "reference_type=")
+    noise = (
+        "Set the environment",
+        "See http",
+        "To append to your config",
+        "full_key:",
+        "object_type=",
+        "reference_type=",
+    )
     kept = [line for line in lines if line and not line.startswith(noise)]
     return " ".join(dict.fromkeys(kept)) or type(error).__name__
 
@@ -204,7 +213,10 @@ def _sweep_alone(override: Override) -> str:
     """A list of values outside a sweep."""
     line = override.input_line or ""
     values = line.partition("=")[2]
-    return f"{line} (command line): several values are a sweep: add -m; one list is written {override.key_or_group}=[{values}]"
+    return (
+        f"{line} (command line): several values are a sweep: add -m; one list is written "
+        f"{override.key_or_group}=[{values}]"
+    )
 
 
 def _raw(raw: dict[str, Any], name: str) -> Any:

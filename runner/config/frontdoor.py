@@ -123,7 +123,10 @@ def _check_option(override: Override, typed: str, groups: dict[str, list[str]]) 
     if override.is_delete():
         return None if name in OVERLAYS else f"{typed} (command line): a group cannot be taken out; choose {name}=..."
     if isinstance(override.value(), dict | list):
-        return f"{typed} (command line): {name}= chooses one of {', '.join(groups[name])}; set its keys as {name}.KEY=VALUE"
+        return (
+            f"{typed} (command line): {name}= chooses one of {', '.join(groups[name])}; set "
+            f"its keys as {name}.KEY=VALUE"
+        )
     for option in values_of(override):
         if option not in groups[name]:
             return f"{typed} (command line): {unknown_option(name, option, groups[name])}"
@@ -138,7 +141,10 @@ def unknown_option(group: str, option: str, options: list[str]) -> str:
     hint = nearest(option, options, 0.5)
     also = f"; did you mean {group}={hint}?" if hint else ""
     if group == "dataset":
-        also += "; your own file: dataset=file dataset.path=...; entries of dataset_info.json: dataset=llamafactory dataset.names=[...]"
+        also += (
+            "; your own file: dataset=file dataset.path=...; entries of dataset_info.json: "
+            "dataset=llamafactory dataset.names=[...]"
+        )
     if group == "model":
         also += "; any other weights: model=path model.path=..."
     if group == "optim":
@@ -166,4 +172,3 @@ def unknown(name: str, value: str | None, groups: dict[str, list[str]]) -> str:
         below = [k for k in known_keys() if k.startswith(head + ".")]
         return f"there is no key {name!r}; {head} has {', '.join(below)}" if below else f"there is no key {name!r}"
     return f"there is no key {name!r}; python -m runner --help lists the groups, --help GROUP its keys"
-

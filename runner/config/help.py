@@ -58,13 +58,14 @@ def page() -> str:
             *overlays,
             "",
             "Everyday",
-            "  python -m runner                                                     the shipped tiny model on demo data",
+            "  python -m runner                                        the shipped tiny model on demo data",
             "  python -m runner model=path model.path=MODEL dataset=file dataset.path=/my/rows.jsonl",
             "  python -m runner +exp=qwen2_sentiment 'task.labels=[积极,消极,中立]' schedule.warmup_ratio=0.1",
-            "  python -m runner check +exp=qwen14b_lora lora=none                   what would run, and who set it",
-            "  python -m runner -m optim.learning_rate=1e-4,1e-3 clip=norm,none     one run per combination",
+            "  python -m runner check +exp=qwen14b_lora lora=none      what would run, and who set it",
+            "  python -m runner -m optim.learning_rate=1e-4,1e-3 clip=norm,none     one run each",
             "",
-            "Any other argument of SFTConfig / TrainingArguments: trainer.NAME=VALUE. YAML of your own: ./conf/GROUP/NAME.yaml.",
+            "Any other argument of SFTConfig / TrainingArguments: trainer.NAME=VALUE.",
+            "YAML of your own: ./conf/GROUP/NAME.yaml, found by GROUP=NAME.",
             "Hydra's options (--cfg job, -m, --config-dir, ...): --hydra-help. Read on: README.md, docs/features.md.",
         ]
     )

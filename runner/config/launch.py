@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from runner.config.layers import Where
+from runner.config.schema import Config
 from runner.config.share import packaged_conf, register_resolvers
 from runner.errors import UserError
 
@@ -33,7 +35,7 @@ def _arguments(args: argparse.Namespace, overrides: list[str]) -> list[str]:
     flags: list[str] = []
     for name in ("hydra_help", "resolve", "run", "multirun", "shell_completion"):
         if getattr(args, name):
-            flags.append("--" + name.replace("_", "-").replace("shell-completion", "shell-completion"))
+            flags.append("--" + name.replace("_", "-"))
     for name in ("cfg", "package", "config_name", "info", "experimental_rerun"):
         if getattr(args, name) is not None:
             flags += ["--" + name.replace("_", "-"), str(getattr(args, name))]
@@ -43,14 +45,26 @@ def _arguments(args: argparse.Namespace, overrides: list[str]) -> list[str]:
     return [*flags, *overrides]
 
 
-class _Task:
-    """What Hydra calls with each composed tree; keeps the outcome and the error, which Hydra would print its own way."""
+@dataclass(frozen=True)
+class Doors:
+    """What a checked configuration is handed to, on the floors above this room.
 
-    def __init__(self, dropped: list[str], where: Where, full_error: str | None):
+    run: (config, dropped) -> outcome with exit_code and metric. trial: (config, folder) -> metric or None; a trial
+    whose config is refused raises UserError, which the sweep's Hydra callback records.
+    """
+
+    run: Callable[[Config, list[str]], Any]
+    trial: Callable[[Config, Path], float | None]
+
+
+class _Task:
+    """What Hydra calls with each composed tree; keeps the outcome, and the error that Hydra would print itself."""
+
+    def __init__(self, doors: Doors, dropped: list[str], where: Where, full_error: str | None):
+        self.doors = doors
         self.dropped, self.where, self.full_error = dropped, where, full_error
         self.exit_code: int | None = None
         self.error: Exception | None = None
-        self.trials = self.refused = 0
 
     def __call__(self, tree: Any) -> float | None:
         from hydra.core.hydra_config import HydraConfig
@@ -66,7 +80,7 @@ class _Task:
                 self.error = error
                 return None
 
-    def _config(self, tree: Any, folder: Path) -> Any:
+    def _config(self, tree: Any, folder: Path) -> Config:
         from omegaconf import open_dict
 
         from runner.config.build import to_config
@@ -77,33 +91,27 @@ class _Task:
 
     def _run(self, tree: Any, node: Any) -> float | None:
         config = self._config(tree, Path(node.runtime.output_dir).absolute())
-        from runner.run import run
-
-        outcome = run(config, self.dropped)
+        outcome = self.doors.run(config, self.dropped)
         self.exit_code = outcome.exit_code
         return outcome.metric
 
     def _trial(self, tree: Any, node: Any) -> float | None:
+        from omegaconf import OmegaConf
+
         from runner.config.compose import drop_unused
 
-        self.trials += 1
         folder = Path(node.runtime.output_dir).absolute()
-        try:
-            dropped = drop_unused(tree, list(node.overrides.task), self.where)
-            config = self._config(tree, folder)
-        except UserError as error:
-            self.refused += 1
-            print(f"error: {folder.name}: {error}", file=sys.stderr)
-            return float("nan")
+        dropped = drop_unused(tree, list(node.overrides.task), self.where)
+        config = self._config(tree, folder)
+        if dropped and (folder / ".hydra" / "config.yaml").is_file():
+            OmegaConf.save(tree, folder / ".hydra" / "config.yaml")  # what runs, not what was inherited
         for sentence in dropped:
-            print(f"dropped in {folder.name}: {sentence}")
-        from runner.sweep.trial import run_trial
-
-        metric = run_trial(config, folder)
+            print(f"dropped: {sentence}")
+        metric = self.doors.trial(config, folder)
         return float("nan") if metric is None else metric
 
 
-def run_hydra(args: argparse.Namespace, overrides: list[str], dropped: list[str], where: Where) -> int:
+def run_hydra(args: argparse.Namespace, overrides: list[str], dropped: list[str], where: Where, doors: Doors) -> int:
     """Run Hydra on checked overrides and return the process status; errors of Hydra and the disk become UserError."""
     import hydra
     from hydra.errors import HydraException
@@ -112,7 +120,7 @@ def run_hydra(args: argparse.Namespace, overrides: list[str], dropped: list[str]
     from runner.config.compose import one_sentence
 
     register_resolvers()
-    task = _Task(dropped, where, os.environ.get(_FULL_ERROR))
+    task = _Task(doors, dropped, where, os.environ.get(_FULL_ERROR))
 
     def entry(tree: Any) -> Any:
         return task(tree)
@@ -133,8 +141,4 @@ def run_hydra(args: argparse.Namespace, overrides: list[str], dropped: list[str]
         sys.argv = argv
     if task.error is not None:
         raise task.error
-    if task.trials:
-        from runner.sweep.table import finish_sweep
-
-        return max(finish_sweep(), int(task.refused > 0))
     return task.exit_code or 0

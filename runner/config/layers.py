@@ -59,7 +59,11 @@ class Where:
     config_name: str = "config"
 
 
-def open_loader(where: Where = Where()) -> ConfigLoaderImpl:
+HERE = Where()
+"""Nothing but `./conf` and the packaged YAML."""
+
+
+def open_loader(where: Where = HERE) -> ConfigLoaderImpl:
     """Hydra's config loader over `--config-dir`, `./conf` and the packaged YAML, without touching global state."""
     from hydra import version
 
@@ -78,10 +82,12 @@ def open_loader(where: Where = Where()) -> ConfigLoaderImpl:
 class Groups(dict[str, list[str]]):
     """Group -> its options. Hydra's own groups (`hydra/launcher`) are looked up when asked for."""
 
-    def __init__(self, loader: ConfigLoaderImpl):
-        names = [name for name in loader.list_groups("") if name != "hydra"]
-        super().__init__({name: loader.repository.get_group_options(name, ObjectType.CONFIG) for name in names})
-        self._repository = loader.repository
+    def __init__(self, loader: ConfigLoaderImpl, where: Where, lines: Sequence[str] = ()):
+        """`lines` may hold `hydra.searchpath=[...]`, whose folders are looked into as well."""
+        extra = [line for line in lines if line.lstrip("+").startswith("hydra.searchpath=")]
+        _, self._repository = loader._parse_overrides_and_create_caching_repo(where.config_name, extra)
+        names = [name for name in self._repository.get_group_options("", ObjectType.GROUP) if name != "hydra"]
+        super().__init__({name: self._repository.get_group_options(name, ObjectType.CONFIG) for name in names})
 
     def __contains__(self, name: object) -> bool:
         if super().__contains__(name):

@@ -136,5 +136,5 @@ def suggest(name: str, choices: Iterable[str] | None = None) -> str | None:
 
 
 @cache
-def _group_names() -> frozenset[str]:  # noqa: N802
+def _group_names() -> frozenset[str]:
     return frozenset(name for name, key in known_keys().items() if key.is_group)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -19,6 +21,12 @@ _KEY = re.compile(r"^[A-Za-z0-9_$./@~+-]+$")
 
 def parse(line: str) -> Override | None:
     """The override as Hydra understands it, or None if its grammar refuses it."""
+    override = _parse(line)
+    return copy.copy(override) if override is not None else None
+
+
+@lru_cache(maxsize=4096)  # the trials of a sweep repeat most of their lines
+def _parse(line: str) -> Override | None:
     try:
         return OverridesParser.create().parse_overrides([line])[0]
     except (HydraException, RecursionError, AssertionError):

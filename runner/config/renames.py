@@ -25,7 +25,7 @@ def _table() -> dict[str, Any]:
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     text = (Path(__file__).parent / "renames.yaml").read_text(encoding="utf-8")
-    return dict(yaml.load(text, Loader=loader))  # noqa: S506 (a safe loader)
+    return dict(yaml.load(text, Loader=loader))
 
 
 @cache
@@ -58,7 +58,19 @@ def explain(rename: Rename, value: str | None) -> str:
 
 def _lossy(rename: Rename) -> bool:
     key = known_keys().get(rename.today or "")
-    words = ("fa2", "4bit", "true or false", "a count", "{", "regexes", "epoch, or", "share", "sum of", "all is", "auto,")
+    words = (
+        "fa2",
+        "4bit",
+        "true or false",
+        "a count",
+        "{",
+        "regexes",
+        "epoch, or",
+        "share",
+        "sum of",
+        "all is",
+        "auto,",
+    )
     return (key is not None and key.is_group) or any(w in rename.say for w in words)
 
 

@@ -31,7 +31,10 @@ def installed(package: str) -> bool:
 def model_path(c: Config) -> str | None:
     """A local model that is not there."""
     if _absent(c.model.path):
-        return f"model.path={c.model.path}: there is no such folder; give a local folder or a hub id such as Qwen/Qwen2.5-0.5B"
+        return (
+            f"model.path={c.model.path}: there is no such folder; give a local folder or a hub "
+            "id such as Qwen/Qwen2.5-0.5B"
+        )
     return None
 
 
@@ -78,7 +81,9 @@ def tracker(c: Config) -> str | None:
     """A tracker that is not installed."""
     name = c.tracking.report_to
     found = name == "none" or installed(name) or (name == "tensorboard" and installed("tensorboardX"))
-    return None if found else f"tracking={name} needs its package: pip install 'runner[tracking]', or pip install {name}"
+    return (
+        None if found else f"tracking={name} needs its package: pip install 'runner[tracking]', or pip install {name}"
+    )
 
 
 def quantizer(c: Config) -> str | None:
@@ -111,7 +116,11 @@ def output_folder(c: Config) -> str | None:
         place = place.parent
     if not place.is_dir():
         return f"output_dir={c.output_dir}: {place} is a file; choose another output_dir"
-    return None if os.access(place, os.W_OK) else f"output_dir={c.output_dir}: {place} cannot be written to; choose another output_dir"
+    return (
+        None
+        if os.access(place, os.W_OK)
+        else f"output_dir={c.output_dir}: {place} cannot be written to; choose another output_dir"
+    )
 
 
 FILE_RULES: tuple[tuple[str, tuple[str, ...], Callable[[Config], str | None]], ...] = (

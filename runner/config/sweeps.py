@@ -58,7 +58,9 @@ def _check(session: Session, command: Command, files: bool) -> Sweep:
             session.load(trial, files)
         except ConfigError as error:
             label = ", ".join(combination)
-            problems += [p if not label else f"{p} [in the trial {label}]" for p in error.problems if not _told(p, problems)]
+            problems += [
+                p if not label else f"{p} [in the trial {label}]" for p in error.problems if not _told(p, problems)
+            ]
     if problems:
         raise ConfigError(problems)
     above = {".".join(n.split(".")[:i]) for n in present or () for i in range(1, n.count(".") + 2)}

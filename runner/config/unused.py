@@ -47,7 +47,7 @@ def packaged_options(group: str) -> dict[str, dict[str, Any]]:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     found: dict[str, dict[str, Any]] = {}
     for file in sorted(Path(packaged_conf() / group).glob("*.yaml")):
-        content = yaml.load(file.read_text(encoding="utf-8"), Loader=loader)  # noqa: S506 (a safe loader)
+        content = yaml.load(file.read_text(encoding="utf-8"), Loader=loader)
         found[file.stem] = content if isinstance(content, dict) else {}
     return found
 

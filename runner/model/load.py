@@ -15,19 +15,21 @@ from transformers import (
 from runner.config.schema import Config
 from runner.errors import UserError
 from runner.model.formats import DTYPES, Formats
-from runner.model.location import check_location, hub_errors
-from runner.model.tokenizer import end_of_turn
+from runner.model.location import hub_errors
 
 
 def load_model(
-    cfg: Config, tokenizer: PreTrainedTokenizerBase, labels: list[str] | None, formats: Formats
+    cfg: Config,
+    tokenizer: PreTrainedTokenizerBase,
+    labels: list[str] | None,
+    formats: Formats,
+    end_of_turn: int | None = None,
 ) -> PreTrainedModel:
     """The start model, in the frozen dtype under LoRA and in the trainable dtype otherwise.
 
-    `labels` are the class names in id order (classification). Raises `UserError` where the path cannot be loaded or
+    `labels` are the class names in id order (classification), `end_of_turn` the id of the token that ends an answer. Raises `UserError` where the path cannot be loaded or
     weights other than a new classification head are missing from it.
     """
-    check_location(cfg.model.path)
     torch.manual_seed(cfg.seed)
     name = formats.frozen if cfg.lora.method == "lora" else formats.trainable
     options: dict[str, Any] = {"dtype": DTYPES[name], "trust_remote_code": cfg.model.trust_remote_code}
@@ -52,7 +54,7 @@ def load_model(
         # The GGUF was dequantised at loading; left in place, the entry makes a saved model claim to be quantised.
         del model.config.quantization_config
     fit_embeddings(cfg, model, tokenizer)
-    set_tokens(model, tokenizer)
+    set_tokens(model, tokenizer, end_of_turn)
     return model
 
 
@@ -115,7 +117,7 @@ def fit_embeddings(cfg: Config, model: PreTrainedModel, tokenizer: PreTrainedTok
     model.resize_token_embeddings(len(tokenizer))
 
 
-def set_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+def set_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, end_of_turn: int | None) -> None:
     """Tell the model its pad token, and its generation config that the end-of-turn token ends an answer."""
     model.config.pad_token_id = tokenizer.pad_token_id
     generation = getattr(model, "generation_config", None)
@@ -124,6 +126,5 @@ def set_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> No
     generation.pad_token_id = tokenizer.pad_token_id
     known = generation.eos_token_id if generation.eos_token_id is not None else tokenizer.eos_token_id
     ends = [known] if isinstance(known, int) else list(known or [])
-    turn = end_of_turn(tokenizer)
-    if turn is not None and turn not in ends:
-        generation.eos_token_id = [turn, *ends]
+    if end_of_turn is not None and end_of_turn not in ends:
+        generation.eos_token_id = [end_of_turn, *ends]

@@ -8,6 +8,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from safetensors import SafetensorError
+
 from runner.errors import UserError
 
 
@@ -29,7 +31,7 @@ def hub_errors(path: str, what: str) -> Iterator[None]:
     """Turn the library's errors while loading `what` from `path` into one sentence."""
     try:
         yield
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         offline = os.environ.get("HF_HUB_OFFLINE") == "1"
         way = "Offline mode is on (hub=offline or HF_HUB_OFFLINE=1)." if offline else "HF_ENDPOINT sets a mirror."

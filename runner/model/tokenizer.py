@@ -8,7 +8,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from runner.config.schema import Config, Model
 from runner.errors import UserError
-from runner.model.location import hub_errors
+from runner.model.location import check_location, hub_errors
 
 TEMPLATES = Path(__file__).parent / "templates"
 BUILT_IN = {"qwen": "qwen.jinja", "chatml": "chatml.jinja"}
@@ -20,6 +20,7 @@ def load_tokenizer(cfg: Config) -> PreTrainedTokenizerBase:
     Raises `UserError` where the path holds no tokenizer or the template cannot be read.
     """
     model = cfg.model
+    check_location(model.path)
     with hub_errors(model.path, "tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(
             model.path,
@@ -58,14 +59,3 @@ def add_turn_tokens(tokenizer: PreTrainedTokenizerBase) -> None:
     missing = [t for t in ("<|im_start|>", "<|im_end|>") if t in template and t not in known]
     if missing:
         tokenizer.add_special_tokens({"additional_special_tokens": missing}, replace_extra_special_tokens=False)
-
-
-def end_of_turn(tokenizer: PreTrainedTokenizerBase) -> int | None:
-    """Id of the token that the chat template writes right after an answer; None without template or such a token."""
-    if not tokenizer.chat_template:
-        return None
-    probe = [{"role": "user", "content": "A"}, {"role": "assistant", "content": "Bzq"}]
-    text = str(tokenizer.apply_chat_template(probe, tokenize=False))
-    tail = tokenizer(text[text.rindex("Bzq") + 3 :], add_special_tokens=False)["input_ids"]
-    special = set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
-    return tail[0] if tail and tail[0] in special else None

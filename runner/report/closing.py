@@ -6,12 +6,13 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.table import Table
 
 from runner.report.curve import text_curve
 from runner.report.progress import clock
 from runner.report.screen import Screen
-from runner.report.summary import count_line
+from runner.report.summary import count_line, smoothed
 
 
 def shown_path(path: Path) -> str:
@@ -25,8 +26,10 @@ def shown_path(path: Path) -> str:
 def close(screen: Screen, summary: dict[str, Any], folder: Path, state: str, reason: str | None, clip: str, next_command: str) -> None:
     """Print what a run came to. `reason` says why it did not simply finish."""
     curve = summary["curve"]
-    screen.say()
-    for line in text_curve(curve["step"], curve["loss"]):
+    lines = text_curve(curve["step"], smoothed(np.asarray(curve["loss"], dtype=float)))
+    if lines:
+        screen.say("\ntrain loss, smoothed")
+    for line in lines:
         screen.say(line)
     screen.say()
     loss, held_out = summary["train_loss"], summary["eval"]

@@ -28,10 +28,15 @@ def text_curve(steps: ArrayLike, values: ArrayLike, width: int = 64, height: int
     low, high = float(np.nanmin(means)), float(np.nanmax(means))
     span = high - low or 1.0
     cells = np.zeros((height, width), dtype=int)
+    before: int | None = None
     for column, value in enumerate(means):
-        if np.isfinite(value):
-            row = int(round((high - value) / span * (4 * height - 1)))
-            cells[row // 4, column // 2] |= DOTS[row % 4][column % 2]
+        if not np.isfinite(value):
+            continue
+        row = int(round((high - value) / span * (4 * height - 1)))
+        # Steep parts are drawn through, so that the line does not fall apart into dots.
+        for filled in range(*((row, row + 1) if before is None else (min(before, row), max(before, row) + 1))):
+            cells[filled // 4, column // 2] |= DOTS[filled % 4][column % 2]
+        before = row
     axis = [f"{high - span * i / (height - 1):9.4g}" if i in (0, height // 2, height - 1) else " " * 9 for i in range(height)]
     lines = [f"{label} ┤{''.join(chr(0x2800 + c) for c in line)}" for label, line in zip(axis, cells, strict=True)]
     first, last = f"{x[0]:g}", f"step {x[-1]:g}"

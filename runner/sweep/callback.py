@@ -17,7 +17,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from runner.errors import UserError
-from runner.sweep.record import settle
+from runner.sweep.record import one_line, settle
 
 
 @dataclass
@@ -66,7 +66,7 @@ class SweepCallback(Callback):
             traceback.print_exception(error)
         folder = Path(config.hydra.runtime.output_dir)
         record = settle(folder, os.getpid(), "failed", str(error) or type(error).__name__, 1)
-        print(f"{progress()}  {folder.name}  failed  {str(record['reason']).partition(chr(10))[0]}", flush=True)
+        print(f"{progress()}  {folder.name}  failed  {one_line(record['reason'])}", flush=True)
         job_return.status, job_return.return_value = JobStatus.COMPLETED, None
 
 

@@ -14,8 +14,8 @@ import time
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from runner.config.build import config_from_dict
 from runner.errors import UserError
 from runner.sweep.record import settle
 
@@ -56,7 +56,7 @@ def main(job: Job) -> None:
 def _run(job: Job) -> int:
     state, reason, code = "failed", "", 1
     try:
-        config = load_config(job.folder / "config.json")
+        config = config_from_dict(json.loads((job.folder / "config.json").read_text(encoding="utf-8")))
         module, _, name = job.target.partition(":")
         outcome = getattr(importlib.import_module(module), name)(config, dropped=[])
         state, reason, code = outcome.state, "the run left no record", outcome.exit_code
@@ -70,15 +70,6 @@ def _run(job: Job) -> int:
         reason = f"{type(error).__name__}: {error}"
     settle(job.folder, os.getpid(), state, reason, code)
     return code
-
-
-def load_config(path: Path) -> Any:
-    """Return the `Config` that `path` holds as JSON, checked against the schema again."""
-    from pydantic import TypeAdapter
-
-    from runner.config.schema import Config
-
-    return TypeAdapter(Config).validate_python(json.loads(path.read_text(encoding="utf-8")))
 
 
 def _redirect(path: Path) -> None:

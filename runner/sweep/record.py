@@ -71,3 +71,9 @@ def losses_of(summary: dict[str, Any]) -> dict[str, float | None]:
         "train_loss": number(train.get("last") if isinstance(train, dict) else train),
         "eval_loss": number(held_out.get("eval_loss") if isinstance(held_out, dict) else None),
     }
+
+
+def one_line(reason: Any, longest: int = 160) -> str:
+    """Return a reason, which may hold a problem a line, as one line of at most `longest` characters."""
+    text = " ".join(str(reason or "no reason given").split())
+    return text if len(text) <= longest else text[: longest - 1] + "…"

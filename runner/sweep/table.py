@@ -10,9 +10,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from runner.errors import UserError
 from runner.runfolder import SCHEMA, read_json, write_json
 from runner.sweep import callback
-from runner.sweep.record import losses_of, metric_of, number
+from runner.sweep.record import losses_of, metric_of, number, one_line
 
 
 @dataclass
@@ -56,17 +57,22 @@ class Row:
     """Wall-clock time."""
 
 
-def run_sweep(hydra_main: Callable[[], Any]) -> int:
-    """Call the function that `hydra.main` decorated, show what became of its trials, and return the exit status."""
+def run_sweep(multirun: Callable[[], Any]) -> int:
+    """Call `multirun`, which lets Hydra run a sweep, show what became of its trials, and return the process status.
+
+    A sweep that ends early, by Ctrl-C or because a trial's config does not compose, gets its table too. The status is
+    that of `finish_sweep`, or what `multirun` returned or left with if that is worse news.
+    """
     try:
-        hydra_main()
+        status = multirun()
     except KeyboardInterrupt as stop:
         return finish_sweep(getattr(stop, "signum", signal.SIGINT))
+    except UserError:
+        finish_sweep()
+        raise
     except SystemExit as stop:
-        # Hydra itself gave up, for example because a trial's config does not compose; it has said why.
         status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-        return finish_sweep() or status if callback.current() else status
-    return finish_sweep()
+    return finish_sweep() or (status if isinstance(status, int) else 0)
 
 
 def finish_sweep(signum: int = 0) -> int:
@@ -200,7 +206,7 @@ def print_table(sweep: Path, rows: list[Row], missing: int = 0) -> None:
     finished = sum(row.state == "finished" for row in rows)
     for row in rows:
         if row.state != "finished":
-            console.print(Text(f"{row.state}: {row.folder}: {row.reason or 'no reason given'}"))
+            console.print(Text(f"{row.state}: {row.folder}: {one_line(row.reason, 400)}"))
     left = f", {missing} not started" if missing else ""
     console.print(Text(f"{finished} of {len(rows) + missing} trials finished{left}: {sweep}"))
 

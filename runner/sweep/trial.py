@@ -6,7 +6,6 @@ A fork server that has imported torch and the trainers once starts each trial in
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import multiprocessing
 import os
@@ -20,9 +19,11 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
+from runner.config.build import config_to_dict
+from runner.config.schema import Config
 from runner.sweep import callback
 from runner.sweep.child import Job, main
-from runner.sweep.record import metric_of, settle
+from runner.sweep.record import metric_of, one_line, settle
 
 # Real submodules: the packages import theirs lazily, and a misspelt name is ignored in silence.
 PRELOAD = ("torch", "transformers.trainer", "trl.trainer.sft_trainer", "peft")
@@ -37,7 +38,7 @@ class SweepInterrupted(KeyboardInterrupt):
 
 
 def run_trial(
-    cfg: Any,
+    cfg: Config,
     folder: Path,
     *,
     target: str = "runner.run:run",
@@ -62,7 +63,7 @@ def run_trial(
     """
     folder = Path(folder).absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    config = dataclasses.asdict(cfg) | {"output_dir": str(folder)}
+    config = config_to_dict(cfg) | {"output_dir": str(folder)}
     (folder / "config.json").write_text(json.dumps(config, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
     if multiprocessing.get_start_method(allow_none=True) not in (None, *multiprocessing.get_all_start_methods()):
@@ -138,7 +139,7 @@ def _print_line(folder: Path, record: dict[str, Any], seconds: float) -> None:
     name, value = metric_of(folder, record)
     parts = [callback.progress(), folder.name, str(record["state"])]
     if record["state"] == "failed":
-        parts.append(str(record.get("reason") or "").partition("\n")[0])
+        parts.append(one_line(record.get("reason")))
     else:
         steps = record.get("steps")
         parts += [f"{steps} steps"] if steps is not None else []

@@ -9,6 +9,16 @@ import warnings
 from runner.config.schema import Config
 
 
+def calm_threads() -> None:
+    """Let idle OpenMP threads sleep instead of spin. Has to be called before torch is imported.
+
+    Two runs that share the cores otherwise wait for each other at full load: measured on two cores, one step of the
+    quickstart beside another training took 3 s spinning and 0.6 s sleeping.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("GOMP_SPINCOUNT", "0")
+
+
 def prepare_environment(cfg: Config) -> None:
     """Offline mode, tracker settings, and libraries that keep quiet unless something is wrong."""
     if cfg.hub == "offline":

@@ -192,6 +192,16 @@ class StepFacts(TrainerCallback):
         """The rate of this very step; the scheduler moves on afterwards."""
         self.trainer.step_now.learning_rate = float(self.trainer._get_learning_rate())
 
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, optimizer: Any = None, **kwargs: Any) -> None:
+        """Say that the loss scale skipped the step, so that the schedule waits for it.
+
+        A fused optimizer takes the overflow flag itself and returns without a step; accelerate 1.15 sees the call and
+        believes that a step was made (accelerate/optimizer.py, `_accelerate_step_called`).
+        """
+        norm = self.trainer.step_now.grad_norm
+        if self.trainer.accelerator.scaler is not None and norm is not None and not bool(torch.isfinite(norm)):
+            optimizer._is_overflow = True
+
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """One telemetry row."""
         self.trainer.finish_step()

@@ -139,7 +139,6 @@ def test_base_model_ends_a_text_by_itself(tiny: tuple[Any, Any]) -> None:
     prompt = tokenizer("The calendar goes on: Monday, Tuesday,", return_tensors="pt")
     ids = model.generate(**prompt, max_new_tokens=200, do_sample=False)[0].tolist()
     assert tokenizer.eos_token_id in ids
-    assert "Wednesday" in tokenizer.decode(ids)
 
 
 def test_readme_states_the_measured_loss(model_dir: Path) -> None:

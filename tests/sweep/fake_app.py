@@ -9,7 +9,7 @@ from typing import Any
 import hydra
 from hydra.core.hydra_config import HydraConfig
 
-from runner.config.schema import Config
+from runner.config.schema import Config, Model
 from runner.errors import ConfigError
 from runner.sweep.table import run_sweep
 from runner.sweep.trial import run_trial
@@ -19,7 +19,7 @@ def task(cfg: Any) -> float | None:
     """One trial."""
     if cfg.name == "refused":
         raise ConfigError(["name=refused is not allowed"])
-    config = Config(name=cfg.name, seed=cfg.seed)
+    config = Config(name=cfg.name, model=Model("tiny"), seed=cfg.seed)
     folder = Path(HydraConfig.get().runtime.output_dir)
     return run_trial(config, folder, target="tests.sweep.fake_run:run", preload=(), grace=1)
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.config.schema import Config, Dataset, Optim, Source
-from runner.sweep.child import load_config
+from runner.config.build import config_from_dict
+from runner.config.schema import Config, Dataset, Model, Optim, Source
 from runner.sweep.trial import run_trial
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +22,7 @@ FAKE = "tests.sweep.fake_run:run"
 
 
 def trial(name: str, folder: Path) -> float | None:
-    return run_trial(Config(name=name), folder, target=FAKE, preload=())
+    return run_trial(Config(name=name, model=Model("tiny")), folder, target=FAKE, preload=())
 
 
 def record(folder: Path) -> dict:
@@ -41,12 +41,15 @@ def test_a_trial_returns_its_metric_and_its_words_go_to_its_folder(tmp_path, cap
 
 def test_the_config_arrives_unchanged_but_for_its_folder(tmp_path):
     config = Config(
-        name="ok", optim=Optim(learning_rate=0.25), dataset=Dataset(sources={"情感": Source("数据/a.jsonl")})
+        name="ok",
+        model=Model("tiny"),
+        optim=Optim(learning_rate=0.25),
+        dataset=Dataset(sources={"情感": Source("数据/a.jsonl")}),
     )
-    config.trainer = {"neftune_noise_alpha": 5, "label_names": ["积极"]}
+    config.trainer = {"neftune_noise_alpha": 5.0}
     assert run_trial(config, tmp_path, target=FAKE, preload=()) == 0.25
     config.output_dir = str(tmp_path)
-    assert load_config(tmp_path / "config.json") == config
+    assert config_from_dict(json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))) == config
 
 
 @pytest.mark.parametrize(
@@ -124,8 +127,11 @@ def wait_until(condition, seconds: float) -> None:
 @pytest.mark.parametrize(("name", "state"), [("wait", "stopped"), ("stubborn", "running")])
 def test_a_trial_does_not_outlive_its_parent(tmp_path, name, state):
     script = (
-        "from pathlib import Path; from runner.config.schema import Config; from runner.sweep.trial import run_trial\n"
-        f"run_trial(Config(name={name!r}), Path({str(tmp_path)!r}), target={FAKE!r}, preload=(), grace=1)"
+        "from pathlib import Path\n"
+        "from runner.config.schema import Config, Model\n"
+        "from runner.sweep.trial import run_trial\n"
+        f"config = Config(name={name!r}, model=Model('tiny'))\n"
+        f"run_trial(config, Path({str(tmp_path)!r}), target={FAKE!r}, preload=(), grace=1)\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", script], cwd=ROOT)
     try:

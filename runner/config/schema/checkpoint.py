@@ -20,7 +20,8 @@ class Checkpoint:
     """Checkpoints kept (the best one is never deleted); null = all."""
 
     resume: str | None = None
-    """auto = the newest unfinished run of this name with the same config, or a run folder, or one of its checkpoints."""
+    """auto = the newest unfinished run of this name with the same config; else a run folder, or one of its checkpoints.
+    null = start anew."""
 
     load_best_model_at_end: bool = False
     """Save the checkpoint with the best `metric_for_best_model` as the final model."""

@@ -41,4 +41,5 @@ class Lora:
     """Folder or hub id of an adapter to continue from; its r, alpha and targets are used."""
 
     trainable: list[str] | None = None
-    """freeze: regexes over parameter names that train, e.g. ['layers\\.3[01]\\.', 'lm_head']. The head always trains."""
+    """freeze: regexes over parameter names that train, e.g. ['layers\\.3[01]\\.', 'lm_head']. The head of a classifier
+    always trains."""
