@@ -111,7 +111,21 @@ def _train(args: argparse.Namespace) -> int:
     if loaded.sweep and not only_shown:
         keys = ", ".join(loaded.sweep)
         raise ConfigError([f"+sweep sweeps over {keys}: add -m (python -m runner -m {' '.join(args.overrides)})"])
-    return _hydra(args, loaded.overrides, loaded.dropped)
+    overrides = list(loaded.overrides)
+    if not only_shown and loaded.config.checkpoint.resume is not None:
+        overrides += _same_folder(loaded.config)
+    return _hydra(args, overrides, loaded.dropped)
+
+
+def _same_folder(config: Any) -> list[str]:
+    """A resumed run goes on in its own folder; Hydra is told before it makes another one."""
+    import dataclasses
+
+    from runner.config.quote import quote
+    from runner.runfolder import resolve_resume
+
+    found = resolve_resume(config.checkpoint.resume, Path(config.output_dir).parent, dataclasses.asdict(config))
+    return [] if found is None else [quote(f"output_dir={found[0]}")]
 
 
 def _hydra(args: argparse.Namespace, overrides: list[str], dropped: list[str]) -> int:

@@ -31,6 +31,10 @@ class ConfigError(UserError):
             text = f"{len(self.problems)} problems in the configuration:\n{numbered}"
         super().__init__(text)
 
+    def __reduce__(self) -> tuple[type[ConfigError], tuple[list[str]]]:
+        """Pickled by its problems, not by its message, so that it survives a worker process."""
+        return (ConfigError, (self.problems,))
+
 
 class DataError(UserError):
     """A file or a row cannot be used; the message names the file, the line or row, and what it needs."""

@@ -141,7 +141,9 @@ def train(cfg: Config, folder: RunFolder, checkpoint: Path | None, dropped: Sequ
             stopped = request.signal_name is not None and step < plan.total_steps
             if data.validation is not None and not stopped and watch.evaluated_at != step:
                 trainer.evaluate()
-            report = class_report(trainer, data) if data.labels and data.validation is not None and not stopped else None
+            report = (
+                class_report(trainer, data) if data.labels and data.validation is not None and not stopped else None
+            )
 
         # 5. What it came to.
         request.graceful = False

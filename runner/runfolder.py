@@ -173,7 +173,7 @@ class JsonLines:
 
 
 def config_hash(config: dict[str, Any]) -> str:
-    """12 hex digits that are equal for two configs that train alike: folder, resume and allowed findings are left out."""
+    """12 hex digits, equal for two configs that train alike: folder, resume and allowed findings are left out."""
     kept = {k: v for k, v in config.items() if k not in ("output_dir", "checks")}
     kept["checkpoint"] = {k: v for k, v in dict(kept.get("checkpoint", {})).items() if k != "resume"}
     text = json.dumps(to_json(kept), sort_keys=True, ensure_ascii=False, default=str)
@@ -206,12 +206,14 @@ def resolve_resume(resume: str, output_root: Path, config: dict[str, Any]) -> tu
         checkpoint = newest_checkpoint(path)
         if checkpoint is None:
             raise UserError(
-                f"checkpoint.resume={resume}: no usable checkpoint in {path / 'checkpoints'}. Name a run folder that has "
-                "one, or leave resume out to start anew."
+                f"checkpoint.resume={resume}: no usable checkpoint in {path / 'checkpoints'}. Name a run folder that "
+                "has one, or leave resume out to start anew."
             )
         return path.resolve(), checkpoint.resolve()
     wanted = config_hash(config)
-    for folder in sorted((p for p in output_root.glob("*") if p.is_dir()), key=lambda p: p.stat().st_mtime, reverse=True):
+    for folder in sorted(
+        (p for p in output_root.glob("*") if p.is_dir()), key=lambda p: p.stat().st_mtime, reverse=True
+    ):
         run = read_json(folder / "run.json") or {}
         checkpoint = newest_checkpoint(folder)
         if run.get("state") != "finished" and run.get("config_hash") == wanted and checkpoint is not None:

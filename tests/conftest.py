@@ -14,8 +14,7 @@ import pytest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-os.environ.setdefault("GOMP_SPINCOUNT", "0")
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared" / "data"
@@ -88,7 +87,7 @@ def write_labelled(path: Path, rows: int, seed: int) -> Path:
 
 @pytest.fixture
 def make_config(tmp_path: Path, micro_model: Path) -> Callable[..., Any]:
-    """make_config("sft" | "classification", rows=..., out=..., **{"group.field": value}) -> Config on the micro model."""
+    """make_config("sft" | "classification", rows=..., out=..., group__field=value) -> Config on the micro model."""
     from runner.config.schema import Config, Dataset, Source, Task, Validation
 
     def make(task: str = "sft", rows: int = 26, out: str = "run", **changes: Any) -> Config:

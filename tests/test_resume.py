@@ -65,12 +65,12 @@ def test_resumed_losses_are_identical(
     assert len({row["loss"] for row in expected}) == 10
 
     folder = cut_down(whole.folder, tmp_path / "cut")
-    resumed = run(
-        dataclasses.replace(cfg, checkpoint=dataclasses.replace(cfg.checkpoint, resume=str(folder)))
-    )
+    resumed = run(dataclasses.replace(cfg, checkpoint=dataclasses.replace(cfg.checkpoint, resume=str(folder))))
     assert resumed.folder == folder
     assert facts(folder) == expected
-    steps_on_disk = [json.loads(x)["step"] for x in (folder / "telemetry.jsonl").read_text().splitlines() if x.endswith("}")]
+    steps_on_disk = [
+        json.loads(x)["step"] for x in (folder / "telemetry.jsonl").read_text().splitlines() if x.endswith("}")
+    ]
     assert steps_on_disk == [1, 2, 3, 4, 5, *range(4, 11)]
 
 

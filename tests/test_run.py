@@ -31,9 +31,7 @@ def with_validation(cfg: Any, fraction: float = 0.2) -> Any:
 
 @pytest.mark.parametrize("task", ["sft", "classification"])
 def test_a_finished_run_leaves_the_whole_contract(make_config: Callable[..., Any], task: str) -> None:
-    cfg = with_validation(
-        make_config(task, rows=40, schedule__num_train_epochs=1.0, evaluation__eval_strategy="epoch")
-    )
+    cfg = with_validation(make_config(task, rows=40, schedule__num_train_epochs=1.0, evaluation__eval_strategy="epoch"))
     outcome = run(cfg)
     assert (outcome.state, outcome.exit_code) == ("finished", 0)
     there = {p.name for p in outcome.folder.iterdir()}
@@ -92,7 +90,8 @@ def test_observe_and_off_update_bit_for_bit_alike(make_config: Callable[..., Any
 def test_best_model_limit_and_early_stopping(make_config: Callable[..., Any]) -> None:
     cfg = with_validation(
         make_config(
-            "classification", rows=60, schedule__max_steps=40, evaluation__eval_strategy="steps", evaluation__eval_steps=2,
+            "classification", rows=60, schedule__max_steps=40,
+            evaluation__eval_strategy="steps", evaluation__eval_steps=2,
             checkpoint__save_strategy="steps", checkpoint__save_steps=2, checkpoint__save_total_limit=2,
             checkpoint__load_best_model_at_end=True, checkpoint__metric_for_best_model="eval_macro_f1",
             checkpoint__early_stopping_patience=2, optim__learning_rate=1e-12,

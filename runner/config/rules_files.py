@@ -101,9 +101,9 @@ def gguf(c: Config) -> str | None:
 
 
 def stable_adamw(c: Config) -> str | None:
-    """StableAdamW comes from torch-optimi (transformers' way) or pytorch-optimizer (ours)."""
-    if c.optim.name == "stable_adamw" and not (installed("pytorch_optimizer") or installed("optimi")):
-        return "optim=stable_adamw needs pip install pytorch-optimizer"
+    """StableAdamW comes from torch-optimi, as transformers takes it."""
+    if c.optim.name == "stable_adamw" and not installed("optimi"):
+        return "optim=stable_adamw needs pip install torch-optimi"
     return None
 
 

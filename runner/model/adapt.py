@@ -28,7 +28,7 @@ class Trainable:
 
     @property
     def line(self) -> str:
-        """"full: 494 M of 494 M parameters train", for the header."""
+        """ "full: 494 M of 494 M parameters train", for the header."""
         name = {"none": "full", "lora": "LoRA", "freeze": "freeze"}[self.method]
         share = f" ({100 * self.trained / self.total:.2g} %)" if self.trained < self.total else ""
         return f"{name}: {human(self.trained)} of {human(self.total)} parameters train{share}"
@@ -72,7 +72,9 @@ def add_adapter(cfg: Config, model: PreTrainedModel) -> Any:
         model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=cfg.model.gradient_checkpointing)
     if lora.adapter is not None:
         if Path(lora.adapter).is_dir() and not (Path(lora.adapter) / "adapter_config.json").exists():
-            raise UserError(f"lora.adapter={lora.adapter}: there is no adapter_config.json in it; name the folder that has one.")
+            raise UserError(
+                f"lora.adapter={lora.adapter}: there is no adapter_config.json in it; name the folder that has one."
+            )
         with hub_errors(lora.adapter, "adapter"):
             return PeftModel.from_pretrained(model, lora.adapter, is_trainable=True)
     classification = cfg.task.name == "classification"
@@ -95,8 +97,8 @@ def add_adapter(cfg: Config, model: PreTrainedModel) -> Any:
     except ValueError as error:
         linear = sorted({n.split(".")[-1] for n, m in model.named_modules() if isinstance(m, nn.Linear)})
         raise UserError(
-            f"lora.target_modules={lora.target_modules} does not fit this model ({str(error).splitlines()[0]}). Its linear "
-            f"modules are {', '.join(linear)}; all-linear takes them all."
+            f"lora.target_modules={lora.target_modules} does not fit this model ({str(error).splitlines()[0]}). Its "
+            f"linear modules are {', '.join(linear)}; all-linear takes them all."
         ) from error
 
 
@@ -112,6 +114,6 @@ def freeze(cfg: Config, model: PreTrainedModel) -> None:
     if not matched:
         names = [n for n, _ in model.named_parameters()]
         raise UserError(
-            f"lora.trainable={cfg.lora.trainable} matches none of the {len(names)} parameters; they are named like {names[0]}, "
-            f"{names[len(names) // 2]}, {names[-1]}."
+            f"lora.trainable={cfg.lora.trainable} matches none of the {len(names)} parameters; they are named like "
+            f"{names[0]}, {names[len(names) // 2]}, {names[-1]}."
         )

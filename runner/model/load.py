@@ -27,7 +27,8 @@ def load_model(
 ) -> PreTrainedModel:
     """The start model, in the frozen dtype under LoRA and in the trainable dtype otherwise.
 
-    `labels` are the class names in id order (classification), `end_of_turn` the id of the token that ends an answer. Raises `UserError` where the path cannot be loaded or
+    `labels` are the class names in id order (classification), `end_of_turn` the id of the token that ends an answer.
+    Raises `UserError` where the path cannot be loaded or
     weights other than a new classification head are missing from it.
     """
     torch.manual_seed(cfg.seed)
@@ -66,8 +67,8 @@ def quantization(cfg: Config, formats: Formats) -> Any:
 
     if not torch.cuda.is_available() or find_spec("bitsandbytes") is None:
         raise UserError(
-            f"model.quantization={cfg.model.quantization} needs a CUDA GPU and the bitsandbytes package. Install it, or "
-            "set model.quantization=null."
+            f"model.quantization={cfg.model.quantization} needs a CUDA GPU and the bitsandbytes package. Install it, "
+            "or set model.quantization=null."
         )
     if cfg.model.quantization == "8bit":
         return BitsAndBytesConfig(load_in_8bit=True)
@@ -91,12 +92,15 @@ def check_filled(cfg: Config, model: PreTrainedModel, info: dict[str, Any]) -> N
     if missing:
         raise UserError(
             f"model.path={cfg.model.path}: {len(missing)} weights are not in its files and would start random "
-            f"({', '.join(missing[:4])}{', ...' if len(missing) > 4 else ''}). The download is incomplete, or it is another "
-            "architecture than its config.json says."
+            f"({', '.join(missing[:4])}{', ...' if len(missing) > 4 else ''}). The download is incomplete, or it is "
+            "another architecture than its config.json says."
         )
     mismatched = [str(k[0] if isinstance(k, tuple) else k) for k in info.get("mismatched_keys", ())]
     if any(k.split(".")[0] not in heads for k in mismatched):
-        raise UserError(f"model.path={cfg.model.path}: shapes in its files do not fit its config.json ({', '.join(mismatched[:4])}).")
+        raise UserError(
+            f"model.path={cfg.model.path}: shapes in its files do not fit its config.json "
+            f"({', '.join(mismatched[:4])})."
+        )
 
 
 def fit_embeddings(cfg: Config, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -110,7 +114,7 @@ def fit_embeddings(cfg: Config, model: PreTrainedModel, tokenizer: PreTrainedTok
     saved = cfg.lora.modules_to_save or []
     if cfg.lora.method == "lora" and "embed_tokens" not in saved:
         raise UserError(
-            f"model.template={cfg.model.template} needs {len(tokenizer) - rows} tokens that {cfg.model.path} does not have; "
+            f"model.template={cfg.model.template} needs {len(tokenizer) - rows} tokens that {cfg.model.path} lacks; "
             "under LoRA their embeddings would stay untrained. Set lora.modules_to_save=[embed_tokens,lm_head], or "
             "model.template=auto."
         )

@@ -23,7 +23,9 @@ def check_location(path: str) -> None:
     siblings = [p.name for p in parent.iterdir()] if parent.is_dir() else []
     near = difflib.get_close_matches(local.name, siblings, 1)
     hint = f"; did you mean {parent / near[0]}?" if near else ""
-    raise UserError(f"model.path={path}: there is no such folder{hint}. Give a local folder or a hub id like Qwen/Qwen2.5-7B.")
+    raise UserError(
+        f"model.path={path}: there is no such folder{hint}. Give a local folder or a hub id like Qwen/Qwen2.5-7B."
+    )
 
 
 @contextlib.contextmanager

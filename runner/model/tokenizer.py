@@ -36,7 +36,9 @@ def load_tokenizer(cfg: Config) -> PreTrainedTokenizerBase:
         known = tokenizer.get_vocab()
         tokenizer.pad_token = "<|endoftext|>" if "<|endoftext|>" in known else tokenizer.eos_token
     if tokenizer.pad_token is None:
-        raise UserError(f"model.path={model.path}: its tokenizer has neither a pad nor an end token; rows cannot be padded.")
+        raise UserError(
+            f"model.path={model.path}: its tokenizer has neither a pad nor an end token; rows cannot be padded."
+        )
     return tokenizer
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,9 @@ def shown_path(path: Path) -> str:
         return str(path)
 
 
-def close(screen: Screen, summary: dict[str, Any], folder: Path, state: str, reason: str | None, clip: str, next_command: str) -> None:
+def close(
+    screen: Screen, summary: dict[str, Any], folder: Path, state: str, reason: str | None, clip: str, next_command: str
+) -> None:
     """Print what a run came to. `reason` says why it did not simply finish."""
     curve = summary["curve"]
     lines = text_curve(curve["step"], smoothed(np.asarray(curve["loss"], dtype=float)))
@@ -54,8 +56,8 @@ def close(screen: Screen, summary: dict[str, Any], folder: Path, state: str, rea
 def class_table(screen: Screen, report: dict[str, Any]) -> None:
     """Per-class report and confusion matrix of the held-out rows."""
     screen.say(
-        f"Held out: accuracy {report['accuracy']:.3f} (always guessing the most frequent label: {report['majority']:.3f}), "
-        f"macro-F1 {report['macro_f1']:.3f}"
+        f"Held out: accuracy {report['accuracy']:.3f} (always guessing the most frequent label: "
+        f"{report['majority']:.3f}), macro-F1 {report['macro_f1']:.3f}"
     )
     labels = report["confusion"]["labels"]
     table = Table("label", "precision", "recall", "F1", "rows", *[f"as {label}" for label in labels], box=None)
@@ -66,11 +68,24 @@ def class_table(screen: Screen, report: dict[str, Any]) -> None:
     screen.table(table)
 
 
-def next_command(state: str, folder: Path, multi: bool = False) -> str:
+def next_command(state: str, folder: Path) -> str:
     """The command that most people want after a run that ended in `state`."""
+    said = given(folder)
     if state == "stopped":
-        return f"python -m runner checkpoint.resume={shown_path(folder)} with the same settings goes on where this stopped"
+        return f"{' '.join(['python -m runner', *said, f'checkpoint.resume={shown_path(folder)}'])}   goes on from here"
     if state == "diverged":
-        return "python -m runner with a smaller optim.learning_rate; the first broken step is in telemetry.jsonl"
-    command = os.environ.get("RUNNER_COMMAND", "python -m runner")
-    return f"{command} -m optim.learning_rate=1e-4,1e-3 clip=norm,none      which setting learns best?"
+        return "the first broken step is in telemetry.jsonl; precision=fp32 or a smaller optim.learning_rate may hold"
+    kept = [o for o in said if o.partition("=")[0] not in ("optim.learning_rate", "clip")]
+    swept = "optim.learning_rate=1e-4,1e-3 clip=norm,none"
+    return f"{' '.join(['python -m runner -m', *kept, swept])}   which setting learns best?"
+
+
+def given(folder: Path) -> list[str]:
+    """The overrides of this run as Hydra recorded them, quoted for a shell; folder and resume left out."""
+    import yaml
+
+    path = folder / ".hydra" / "overrides.yaml"
+    overrides = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else []
+    dropped = ("output_dir", "checkpoint.resume")
+    kept = [str(o) for o in overrides or [] if str(o).partition("=")[0] not in dropped and not str(o).startswith("~")]
+    return [shlex.quote(o) for o in kept]

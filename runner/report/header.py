@@ -6,14 +6,21 @@ from runner.config.schema import Config
 
 
 def clip_phrase(cfg: Config) -> str:
-    """"norm at 1.0", "value at 0.5" or "none"."""
+    """ "norm at 1.0", "value at 0.5" or "none"."""
     clip = cfg.clip
     at = {"norm": f" at {clip.max_grad_norm:g}", "value": f" at {clip.clip_value:g}", "none": ""}[clip.method]
     return f"{clip.method}{at}"
 
 
 def header_lines(
-    cfg: Config, trainable: str, learning_rate: float, rate_source: str, batch: str, steps: str, formats: str, device: str
+    cfg: Config,
+    trainable: str,
+    learning_rate: float,
+    rate_source: str,
+    batch: str,
+    steps: str,
+    formats: str,
+    device: str,
 ) -> list[str]:
     """Aligned lines; each argument is the phrase that its own room made."""
     pairs = [

@@ -17,7 +17,7 @@ def confusion(truth: ArrayLike, predicted: ArrayLike, classes: int) -> NDArray[n
 def classification_report(matrix: NDArray[np.int64], labels: list[str]) -> dict[str, Any]:
     """accuracy, macro_f1, majority (share of the most frequent true label), per class precision, recall, f1, support.
 
-    A class that is never predicted has precision 0; one without rows has recall 0. macro_f1 is the mean over all labels.
+    A class that is never predicted has precision 0, one without rows recall 0. macro_f1 is the mean over all labels.
     """
     hits = np.diag(matrix).astype(float)
     support = matrix.sum(axis=1)

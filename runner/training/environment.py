@@ -10,13 +10,12 @@ from runner.config.schema import Config
 
 
 def calm_threads() -> None:
-    """Let idle OpenMP threads sleep instead of spin. Has to be called before torch is imported.
+    """Let idle OpenMP threads go to sleep soon instead of spinning. Has to be called before torch is imported.
 
-    Two runs that share the cores otherwise wait for each other at full load: measured on two cores, one step of the
-    quickstart beside another training took 3 s spinning and 0.6 s sleeping.
+    Two runs that share the cores otherwise wait for each other at full load. Measured on two cores, 40 steps of the
+    quickstart: alone 9 s by default, 10 s with this; two at once 41 s by default, 23 s with this.
     """
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    os.environ.setdefault("GOMP_SPINCOUNT", "0")
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 
 def prepare_environment(cfg: Config) -> None:
@@ -58,7 +57,7 @@ def same_folder(path: str) -> str:
 
 
 def device_name() -> str:
-    """"CPU, 2 threads" or the GPU's name."""
+    """ "CPU, 2 threads" or the GPU's name."""
     import torch
 
     if torch.cuda.is_available():

@@ -49,7 +49,7 @@ class Plan:
 
 
 def accumulation_for(batch: Batch, processes: int) -> int:
-    """`gradient_accumulation_steps`, or what `global_batch_size` makes of it. Raises `ConfigError` if it is no integer."""
+    """`gradient_accumulation_steps`, or what `global_batch_size` makes of it; `ConfigError` if that is no integer."""
     if batch.global_batch_size is None:
         return batch.gradient_accumulation_steps
     each = batch.per_device_train_batch_size * processes
@@ -71,13 +71,15 @@ def warmup_steps_for(schedule: Schedule, total_steps: int) -> int:
 
 
 def make_plan(cfg: Config, rows: int, processes: int) -> Plan:
-    """The plan of a run over `rows` training rows. The step counts are those of `Trainer.set_initial_training_values`."""
+    """The plan of a run over `rows` training rows; step counts as in `Trainer.set_initial_training_values`."""
     accumulation = accumulation_for(cfg.batch, processes)
     per_device = cfg.batch.per_device_train_batch_size
     micro_batches = math.ceil(math.ceil(rows / per_device) / processes)
     steps_per_epoch = max(math.ceil(micro_batches / accumulation), 1)
     total = cfg.schedule.max_steps or math.ceil(cfg.schedule.num_train_epochs * steps_per_epoch)
-    return Plan(rows, per_device, accumulation, processes, steps_per_epoch, total, warmup_steps_for(cfg.schedule, total))
+    return Plan(
+        rows, per_device, accumulation, processes, steps_per_epoch, total, warmup_steps_for(cfg.schedule, total)
+    )
 
 
 def learning_rate_for(cfg: Config, hidden_size: int | None) -> tuple[float, str]:
@@ -93,5 +95,7 @@ def learning_rate_for(cfg: Config, hidden_size: int | None) -> tuple[float, str]
     rate, why = (LORA_RATE, "LoRA") if lora else (FULL_RATE, "full fine-tuning")
     if hidden_size and hidden_size < REFERENCE_WIDTH:
         factor = REFERENCE_WIDTH / hidden_size
-        return float(f"{rate * factor:.3g}"), f"default: {why} {rate:g} x {factor:g} for a model only {hidden_size} wide"
+        return float(
+            f"{rate * factor:.3g}"
+        ), f"default: {why} {rate:g} x {factor:g} for a model only {hidden_size} wide"
     return rate, f"default of {why}"

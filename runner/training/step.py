@@ -48,7 +48,9 @@ def step_facts(step: Step, sources: list[str], reduce: Callable[[Tensor, str], T
     device = step.losses[0].device
     loss = reduce(torch.stack([x.float().reshape(()) for x in step.losses]).sum(), "mean")
     norms = [step.grad_norm, step.clip_coef]
-    known = torch.stack([torch.full((), torch.nan) if x is None else x.detach().float().cpu().reshape(()) for x in norms])
+    known = torch.stack(
+        [torch.full((), torch.nan) if x is None else x.detach().float().cpu().reshape(()) for x in norms]
+    )
     if not step.micros:
         loss_value, norm, coefficient = torch.cat([loss.cpu().reshape(1), known]).tolist()
         return {"loss": loss_value, "grad_norm": norm, "clip_coef": coefficient}

@@ -45,6 +45,9 @@ class Instruments:
 class Truth(Trainer):
     """Mixin; stands left of the trainer class it instruments, which supplies `per_example`."""
 
+    data_collator: Any
+    _signature_columns: Any
+
     def __init__(self, *args: Any, instruments: Instruments, **kwargs: Any):
         self.instruments = instruments
         self.step_now = Step()
@@ -53,7 +56,8 @@ class Truth(Trainer):
         self._held_out: dict[str, tuple[str, float, int]] = {}
         super().__init__(*args, **kwargs)
         # After __init__: TRL builds its own collator there and refuses a foreign one when padding-free.
-        self.data_collator = CarryIdentity(self.data_collator)
+        collator: Any = self.data_collator
+        self.data_collator = CarryIdentity(collator)
         self.add_callback(StepFacts(self))
         model: Any = self.model
         base = model.get_base_model() if hasattr(model, "get_base_model") else model
@@ -79,10 +83,11 @@ class Truth(Trainer):
 
     def _set_signature_columns_if_needed(self) -> None:
         super()._set_signature_columns_if_needed()
-        self._signature_columns = list(dict.fromkeys([*self._signature_columns, *IDENTITY]))
+        columns: list[str] = list(self._signature_columns)
+        self._signature_columns = list(dict.fromkeys([*columns, *IDENTITY]))
 
     def _get_train_sampler(self, train_dataset: Any = None) -> EpochSampler:
-        """`batch.sampler` as an order that is a function of seed and epoch, so that a resumed run sees the same rows."""
+        """`batch.sampler` as an order that depends on seed and epoch only, so that a resumed run sees the same rows."""
         data = self.train_dataset if train_dataset is None else train_dataset
         self.order = EpochSampler(
             self.instruments.sampler,
@@ -137,9 +142,7 @@ class Truth(Trainer):
         """Turn what the step has seen into a telemetry row and hand it on. Collective: every process calls it."""
         step, self.step_now = self.step_now, Step()
         several = self.accelerator.num_processes > 1
-        facts = step_facts(
-            step, self.instruments.sources, self.accelerator.reduce if several else lambda x, how: x
-        )
+        facts = step_facts(step, self.instruments.sources, self.accelerator.reduce if several else lambda x, how: x)
         scaler = self.accelerator.scaler
         row = {
             "step": self.state.global_step,

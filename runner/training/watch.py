@@ -29,7 +29,9 @@ class Watch(TrainerCallback):
             self.telemetry.append(row)
         self.progress.step(row)
 
-    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: dict[str, float] | None = None, **kwargs: Any) -> None:
+    def on_evaluate(
+        self, args: Any, state: Any, control: Any, metrics: dict[str, float] | None = None, **kwargs: Any
+    ) -> None:
         """Show an evaluation."""
         self.evaluated_at = state.global_step
         if state.is_world_process_zero and metrics:

@@ -100,7 +100,7 @@ def test_continue_from_an_adapter(make_config: Callable[..., Any], tmp_path: Pat
     assert all(p.requires_grad for p in b) and any(p.abs().sum() > 0 for p in b)
     assert run(cfg).state == "finished"
     (tmp_path / "nothing").mkdir()
-    with pytest.raises(UserError, match="no adapter_config.json"):
+    with pytest.raises(UserError, match=r"no adapter_config\.json"):
         adapted(make_config(lora__adapter=str(tmp_path / "nothing")))
 
 
@@ -111,8 +111,6 @@ def test_a_full_model_is_saved_with_its_tokenizer_and_loads_anywhere(make_config
     assert (outcome.folder / "model" / "tokenizer.json").exists()
 
 
-@pytest.mark.parametrize(
-    ("n", "text"), [(7, "7"), (1234, "1.23 K"), (494032768, "494 M"), (7615616512, "7.62 B")]
-)
+@pytest.mark.parametrize(("n", "text"), [(7, "7"), (1234, "1.23 K"), (494032768, "494 M"), (7615616512, "7.62 B")])
 def test_human(n: int, text: str) -> None:
     assert human(n) == text

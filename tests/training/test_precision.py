@@ -21,7 +21,9 @@ def dtypes(trainer: Any) -> tuple[set[torch.dtype], set[torch.dtype]]:
 def activation_dtype(trainer: Any) -> torch.dtype:
     """Dtype that comes out of a linear layer during a training step."""
     seen: list[torch.dtype] = []
-    linear = next(m for n, m in trainer.model.named_modules() if n.endswith("up_proj") and isinstance(m, torch.nn.Module))
+    linear = next(
+        m for n, m in trainer.model.named_modules() if n.endswith("up_proj") and isinstance(m, torch.nn.Module)
+    )
     handle = linear.register_forward_hook(lambda module, args, out: seen.append(out.dtype))
     trainer.train()
     handle.remove()
