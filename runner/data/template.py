@@ -202,7 +202,8 @@ class ChatTemplate:
         block = before[: -len(user_header)]
         start = system.split(_SYSTEM)[0]
         bos = self.tokenizer.bos_token or ""
-        bos = bos if bos and block.startswith(bos) and start.startswith(bos) else ""
+        # SmolLM2's bos is <|im_start|>, which opens every turn: such a one leaves together with its turn.
+        bos = bos if bos and block.startswith(bos) and start.startswith(bos) and not user_header.startswith(bos) else ""
         if len(block) > len(bos) and block.startswith(start):
             self.injected, self._bos = block, bos
 

@@ -52,8 +52,8 @@ def load_model(
         model, info = loader.from_pretrained(cfg.model.path, output_loading_info=True, **options)
     check_filled(cfg, model, info)
     if cfg.model.gguf_file:
-        # The GGUF was dequantised at loading; left in place, the entry makes a saved model claim to be quantised.
-        del model.config.quantization_config
+        # The GGUF was dequantised at loading; Trainer and a saved model must not believe otherwise.
+        model.hf_quantizer.remove_quantization_config(model)
     fit_embeddings(cfg, model, tokenizer)
     set_tokens(model, tokenizer, end_of_turn)
     return model

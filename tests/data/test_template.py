@@ -90,3 +90,9 @@ def test_the_end_of_turn_is_what_every_answer_has():
     assert ChatTemplate(tokenizer).end == "<|end|>"
     two = make_tokenizer(CHATML.replace("<|im_end|>", "<|im_end|><|endoftext|>"))
     assert ChatTemplate(two).end == "<|im_end|><|endoftext|>"
+
+
+def test_a_bos_that_opens_every_turn_leaves_with_its_turn():
+    tokenizer = make_tokenizer(QWEN25)
+    tokenizer.bos_token = "<|im_start|>"  # as in SmolLM2
+    assert ChatTemplate(tokenizer).render([USER]) == "<|im_start|>user\nQ<|im_end|>\n"
