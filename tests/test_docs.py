@@ -1,0 +1,168 @@
+"""The pages say what is true: tests they name exist, commands they print compose, links lead somewhere."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from functools import cache
+from pathlib import Path
+
+import pytest
+import yaml
+
+from runner import __main__ as door
+from runner.config.compose import Session
+from runner.config.help import NOT_YET, VERBS, options
+from runner.config.names import known_keys
+from runner.config.sweeps import check_sweep
+from runner.errors import ConfigError
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "README_zh.md", *sorted((ROOT / "docs").glob("*.md"))]
+READMES = PAGES[:2]
+NAMES = [page.name for page in READMES]
+PLACEHOLDERS = re.compile(r"/my/|\.\.\.|\b(FOLDER|OWNER|NAME|FILE|MODEL|GROUP|RUN|KEY|VALUE)\b")
+
+
+def text(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def blocks(page: Path, kind: str) -> list[str]:
+    """Contents of the fenced code blocks of a kind."""
+    return re.findall(rf"^```{kind}\n(.*?)^```", text(page), re.MULTILINE | re.DOTALL)
+
+
+def commands(page: Path) -> list[list[str]]:
+    """Every command line of the bash and console blocks, in order, without its comment."""
+    found = []
+    for block in re.findall(r"^```(?:bash|console)\n(.*?)^```", text(page), re.MULTILINE | re.DOTALL):
+        for line in block.splitlines():
+            if line.startswith(("./launch.sh", "python -m runner", "NPROC=", ".ci/run", "$ python -m runner")):
+                found.append(shlex.split(line.removeprefix("$ "), comments=True))
+    return found
+
+
+def runner_lines(page: Path, kind: str, prompt: str = "") -> list[list[str]]:
+    """Arguments of the `python -m runner` lines of the blocks of a kind; those with placeholders left out."""
+    start = f"{prompt}python -m runner"
+    lines = [line for block in blocks(page, kind) for line in block.splitlines() if line.startswith(start)]
+    return [shlex.split(line.removeprefix(start), comments=True) for line in lines if not PLACEHOLDERS.search(line)]
+
+
+@pytest.fixture
+def own_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with the YAML that the README shows in its `./conf`."""
+    for block in blocks(READMES[0], "yaml"):
+        call = re.search(r"^# (?:python -m runner \+)?(\w+)=(\w+)", block, re.MULTILINE)
+        assert call, block
+        file = tmp_path / "conf" / call[1] / f"{call[2]}.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(block, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@cache
+def functions(file: Path) -> frozenset[str]:
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_every_test_a_page_names_exists(page: Path) -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text(page))
+    absent = [f"{file}::{name}" for file, name in named if name not in functions(ROOT / file)]
+    assert not absent
+    # A reference in another form would escape this check.
+    assert len(named) == len(re.findall(r"\.py::\w", text(page)))
+    assert named or page.name != "features.md"
+
+
+def test_every_feature_has_a_test_or_says_what_is_missing() -> None:
+    rows = [line for line in text(ROOT / "docs" / "features.md").splitlines() if line.startswith("|")]
+    rows = [row for row in rows if not row.startswith(("| feature", "|---"))]
+    assert len(rows) > 100
+    for row in rows:
+        cells = re.split(r"(?<!\\)\|", row)[1:-1]
+        assert len(cells) == 3, row
+        assert re.search(r"::test_|not tested|not yet|no test|see \*", cells[2]), row
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", text(page))
+    assert not [link for link in links if not (page.parent / link).exists()]
+
+
+@pytest.mark.parametrize("page", READMES, ids=NAMES)
+def test_every_command_of_the_readme_composes(
+    page: Path, own_conf: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = runner_lines(page, "bash")
+    assert len(lines) > 10
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    session = Session()
+    for line in lines:
+        verb = line[0] if line and line[0].isalpha() else "train"
+        assert verb in VERBS, line
+        rest = line[1:] if line and line[0] == verb else line
+        if "--help" in rest:
+            assert door.main(line) == 0, line
+            continue
+        overrides = [a for a in rest if "=" in a]
+        if "-m" in rest:
+            assert check_sweep(session, overrides).trials, line
+        else:
+            session.load(overrides)
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("page", READMES, ids=NAMES)
+def test_the_errors_shown_are_those_that_come(page: Path) -> None:
+    shown = [block for block in blocks(page, "console") if "\nerror: " in block]
+    assert len(shown) == 2
+    for block in shown:
+        command, _, said = block.partition("\n")
+        with pytest.raises(ConfigError) as error:
+            Session().load(shlex.split(command.removeprefix("$ python -m runner ")))
+        assert said.strip() == f"error: {error.value}"
+
+
+@pytest.mark.parametrize("page", READMES, ids=NAMES)
+def test_the_table_of_groups_is_complete(page: Path) -> None:
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text(page).splitlines() if line[:3] == "| `"]
+    table = {row[0].strip("`"): row for row in rows if len(row) == 4}
+    groups = [name for name in known_keys() if "." not in name and (ROOT / "conf" / name).is_dir()]
+    assert list(table) == groups and len(groups) == 14
+    for group, row in table.items():
+        assert sorted(re.findall(r"`(\w+)`", row[2])) == options(group), group
+        unknown = [key for key in re.findall(r"`([\w.]+)`", row[3]) if f"{group}.{key}" not in known_keys()]
+        assert not unknown, group
+
+
+@pytest.mark.parametrize("page", READMES, ids=NAMES)
+def test_the_two_commands_come_first(page: Path) -> None:
+    head = commands(page)[:2]
+    assert head == [["./launch.sh"], ["./launch.sh", "test"]]
+    assert text(page).index("./launch.sh test") < 400
+
+
+def test_verbs_that_are_not_there_are_named_as_such() -> None:
+    page = text(READMES[0])
+    assert all(f"`{verb}`" in page for verb in NOT_YET)
+
+
+def test_both_languages_show_the_same() -> None:
+    english, chinese = READMES
+    assert commands(english) == commands(chinese)
+    for one, other in zip(blocks(english, "yaml"), blocks(chinese, "yaml"), strict=True):
+        assert yaml.safe_load(one) == yaml.safe_load(other)
+    headings = [len(re.findall(r"^#+ ", text(page), re.MULTILINE)) for page in READMES]
+    assert headings[0] == headings[1]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_no_page_names_a_place_of_this_machine(page: Path) -> None:
+    assert not re.search(r"/(work|home|root|tmp)/", text(page))
