@@ -161,7 +161,7 @@ def train(cfg: Config, folder: RunFolder, checkpoint: Path | None, dropped: Sequ
         state, reason = judge(summary, request.signal_name if stopped else None, step, plan.total_steps, stop.saved)
         if folder.leader:
             write_json(folder.path / "summary.json", summary)
-            plot_loss(summary, folder.plots / "loss.png", f"{cfg.name} · {state}")
+            plot_loss(summary, folder.plots / "loss.png", f"{cfg.name}: {state}")
         if state != "stopped":
             trainer.save_model(str(folder.model))
         name = cfg.checkpoint.metric_for_best_model

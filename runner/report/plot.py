@@ -9,9 +9,29 @@ import numpy as np
 
 from runner.report.summary import smoothed
 
+CHINESE_FONTS = (
+    "Noto Sans CJK SC",
+    "Source Han Sans SC",
+    "WenQuanYi Micro Hei",
+    "Microsoft YaHei",
+    "PingFang SC",
+    "SimHei",
+)
+
+
+def fonts() -> list[str]:
+    """The default font, and behind it the first installed one that has Chinese characters."""
+    from matplotlib import font_manager
+
+    installed = {font.name for font in font_manager.fontManager.ttflist}
+    return ["DejaVu Sans", *[name for name in CHINESE_FONTS if name in installed][:1]]
+
 
 def plot_loss(summary: dict[str, Any], path: Path, title: str) -> None:
-    """Draw training loss raw and smoothed, and the evaluations, as `summary` holds them."""
+    """Draw training loss raw and smoothed, and the evaluations, as `summary` holds them.
+
+    A title in a script that no installed font has is left out rather than drawn as boxes.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -36,7 +56,10 @@ def plot_loss(summary: dict[str, Any], path: Path, title: str) -> None:
         low, high = float(values.min()), float(np.quantile(values, 0.995))
         margin = 0.06 * (high - low) or 0.1
         axes.set_ylim(low - margin, high + margin)
-    axes.set(xlabel="optimizer step", ylabel="loss", title=title)
+    axes.set(xlabel="optimizer step", ylabel="loss")
+    family = fonts()
+    if title.isascii() or len(family) > 1:
+        axes.set_title(title, fontfamily=family)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
