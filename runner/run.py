@@ -60,7 +60,12 @@ def run(cfg: Config, dropped: Sequence[str] = ()) -> Outcome:
         raise
     except Exception as error:
         mended = disk_full(error, folder.path)
-        folder.end("failed", str(mended or f"{type(error).__name__}: {error}"), 1)
+        try:
+            folder.end("failed", str(mended or f"{type(error).__name__}: {error}"), 1)
+        except OSError as again:
+            # A full disk has no room for run.json either; what the user has to hear is below.
+            if mended is None:
+                raise again from error
         if mended is not None:
             raise mended from error
         raise
