@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner.config.rules import warmup_beyond_end
+from runner.config.rules import refuse_warmup
 from runner.config.schema import Config
-from runner.errors import ConfigError, UserError, disk_full
+from runner.errors import UserError, disk_full
 from runner.runfolder import JsonLines, RunFolder, read_telemetry, resolve_resume, write_json
 from runner.training.environment import calm_threads, device_name, prepare_environment, same_folder, world
 
@@ -107,9 +107,7 @@ def train(cfg: Config, folder: RunFolder, checkpoint: Path | None, dropped: Sequ
         tokenizer = load_tokenizer(cfg)
         data = prepare_data(cfg, tokenizer)
         plan = make_plan(cfg, len(data.train), world()[1])
-        beyond = warmup_beyond_end(plan.warmup_steps, plan.total_steps)
-        if beyond is not None and "schedule.warmup_beyond_end" not in cfg.checks.allow:
-            raise ConfigError([beyond])
+        refuse_warmup(cfg, plan.warmup_steps, plan.total_steps)
 
         # 2. The model, and which of its weights move.
         set_seed(cfg.seed)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from runner.config.schema import Clip
 from runner.errors import UserError
 from runner.run import run
 from runner.runfolder import newest_checkpoint, read_json, read_telemetry
@@ -114,3 +115,23 @@ def test_the_newest_checkpoint_is_the_newest_that_parses(tmp_path: Path) -> None
         (folder / "trainer_state.json").write_text(text)
     found = newest_checkpoint(tmp_path)
     assert found is not None and found.name == "checkpoint-10"
+
+
+@pytest.mark.parametrize("method", ["zclip", "autoclip", "adagc"])
+def test_what_a_clipping_method_has_learnt_survives_a_resume(
+    make_config: Callable[..., Any], tmp_path: Path, method: str
+) -> None:
+    cfg = make_config(
+        schedule__max_steps=9,
+        optim__learning_rate=3e-3,
+        clip=Clip(method=method, warmup_steps=2, percentile=50.0),  # type: ignore[arg-type]
+        checkpoint__save_strategy="steps",
+        checkpoint__save_steps=CUT,
+        checkpoint__save_total_limit=None,
+    )
+    whole = run(cfg)
+    expected = facts(whole.folder)
+    assert any(row["clip_coef"] < 1 for row in expected[CUT:])
+    folder = cut_down(whole.folder, tmp_path / "cut")
+    run(dataclasses.replace(cfg, checkpoint=dataclasses.replace(cfg.checkpoint, resume=str(folder))))
+    assert facts(folder) == expected

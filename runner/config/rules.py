@@ -12,6 +12,7 @@ from runner.config.names import nearest
 from runner.config.rules_files import FILE_RULES
 from runner.config.rules_train import warmup_beyond_end
 from runner.config.schema import Config
+from runner.errors import ConfigError
 
 Check = Callable[[Config], str | None]
 
@@ -67,7 +68,16 @@ RULES: tuple[Rule, ...] = (
     *(Rule(*entry) for entry in FILE_RULES),
 )
 
-__all__ = ["RULES", "Broken", "Rule", "allowed", "broken_rules", "warmup_beyond_end", "wrong_allowances"]
+__all__ = [
+    "RULES",
+    "Broken",
+    "Rule",
+    "allowed",
+    "broken_rules",
+    "refuse_warmup",
+    "warmup_beyond_end",
+    "wrong_allowances",
+]
 
 NEEDS_FILES = frozenset(entry[0] for entry in FILE_RULES)
 """Rules that look at the disk or at installed packages; `--cfg job` does without them."""
@@ -86,9 +96,21 @@ def broken_rules(c: Config, files: bool = True, rules: Iterable[Rule] = RULES) -
             continue
         sentence = rule.check(c)
         if sentence and not (rule.allowable and rule.id in allowed(c)):
-            remedy = f"; to run all the same: checks.allow={rule.id}" if rule.allowable else ""
-            found.append(Broken(rule, f"{sentence} [{rule.id}]{remedy}"))
+            found.append(Broken(rule, _worded(rule, sentence)))
     return found
+
+
+def _worded(rule: Rule, sentence: str) -> str:
+    remedy = f"; to run all the same: checks.allow={rule.id}" if rule.allowable else ""
+    return f"{sentence} [{rule.id}]{remedy}"
+
+
+def refuse_warmup(c: Config, warmup_steps: int, total_steps: int) -> None:
+    """Raise ConfigError where the warmup does not fit into the real number of steps and that is not allowed."""
+    rule = next(r for r in RULES if r.id == "schedule.warmup_beyond_end")
+    sentence = warmup_beyond_end(warmup_steps, total_steps)
+    if sentence is not None and rule.id not in allowed(c):
+        raise ConfigError([_worded(rule, sentence)])
 
 
 def wrong_allowances(c: Config) -> list[str]:

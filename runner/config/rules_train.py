@@ -58,6 +58,7 @@ def numbers_in_range(c: Config) -> str | None:
         "schedule.max_steps": s.max_steps,
         "tracking.logging_steps": c.tracking.logging_steps,
         "lora.r": c.lora.r,
+        "clip.warmup_steps": c.clip.warmup_steps,
         "dataset.max_length": d.max_length,
         "precision.loss_scale.growth_interval": c.precision.loss_scale.growth_interval,
     }
@@ -68,6 +69,7 @@ def numbers_in_range(c: Config) -> str | None:
         "schedule.warmup_ratio": s.warmup_ratio,
         "schedule.decay_ratio": s.decay_ratio,
         "schedule.min_lr_ratio": s.min_lr_ratio,
+        "clip.percentile / 100": c.clip.percentile / 100,
     }
     positive = {
         "schedule.num_train_epochs": s.num_train_epochs,
@@ -75,6 +77,11 @@ def numbers_in_range(c: Config) -> str | None:
         "optim.eps": c.optim.eps,
         "clip.max_grad_norm": c.clip.max_grad_norm,
         "clip.clip_value": c.clip.clip_value,
+        "clip.z_threshold": c.clip.z_threshold,
+        "clip.clipping": c.clip.clipping,
+        "clip.agc_eps": c.clip.agc_eps,
+        "clip.lambda_abs": c.clip.lambda_abs,
+        "clip.lambda_rel": c.clip.lambda_rel,
         "lora.lora_alpha": c.lora.lora_alpha,
     }
     not_negative = {
@@ -85,7 +92,12 @@ def numbers_in_range(c: Config) -> str | None:
         "dataset.preview": d.preview,
         "precision.loss_scale.initial_power": c.precision.loss_scale.initial_power,
     }
-    half_open = {"lora.lora_dropout": c.lora.lora_dropout, "dataset.validation.fraction": d.validation.fraction}
+    half_open = {
+        "lora.lora_dropout": c.lora.lora_dropout,
+        "dataset.validation.fraction": d.validation.fraction,
+        "clip.alpha": c.clip.alpha,
+        "clip.beta": c.clip.beta,
+    }
     half_open |= {f"optim.betas[{i}]": v for i, v in enumerate(c.optim.betas)}
     wrong = [
         f"{n}={v} must be 1 or more (or null where that is allowed)"

@@ -8,7 +8,15 @@ from runner.config.schema import Config
 def clip_phrase(cfg: Config) -> str:
     """ "norm at 1.0", "value at 0.5" or "none"."""
     clip = cfg.clip
-    at = {"norm": f" at {clip.max_grad_norm:g}", "value": f" at {clip.clip_value:g}", "none": ""}[clip.method]
+    at = {
+        "norm": f" at {clip.max_grad_norm:g}",
+        "value": f" at {clip.clip_value:g}",
+        "zclip": f" at {clip.z_threshold:g} sd, cap {clip.max_grad_norm:g}",
+        "autoclip": f" at percentile {clip.percentile:g}",
+        "agc": f" at {clip.clipping:g} of the weights",
+        "adagc": f" at {clip.lambda_rel:g} x each tensor's own norm",
+        "none": "",
+    }[clip.method]
     return f"{clip.method}{at}"
 
 

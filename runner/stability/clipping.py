@@ -1,16 +1,20 @@
-"""`clip`: the gradient before the optimizer step. One function for every method, with and without accumulation."""
+"""`clip`: the gradient before the optimizer step. One way in for every method, with and without accumulation."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from runner.config.schema import Clip
 
+Named = Sequence[tuple[str, nn.Parameter]]
 
-def total_norm(parameters: Iterable[nn.Parameter]) -> Tensor:
+
+def total_norm(parameters: Sequence[nn.Parameter]) -> Tensor:
     """Global L2 norm of the gradients, a scalar fp32 tensor; 0 where no parameter has a gradient."""
     gradients = [p.grad for p in parameters if p.grad is not None]
     if not gradients:
@@ -18,22 +22,83 @@ def total_norm(parameters: Iterable[nn.Parameter]) -> Tensor:
     return torch.nn.utils.get_total_norm([g.float() for g in gradients])
 
 
-def clip_gradients(parameters: Iterable[nn.Parameter], clip: Clip) -> tuple[Tensor, Tensor]:
-    """Clip in place and return (norm before clipping, applied factor), both scalar tensors.
+class Clipper:
+    """One clipping method. Acts once per optimizer step, on the accumulated, unscaled gradient.
 
-    The factor is norm after / norm before: 1 = not clipped. norm multiplies every gradient by
-    min(1, max_grad_norm / (norm + 1e-6)), as `torch.nn.utils.clip_grads_with_norm_`; value clamps each element to
-    [-clip_value, clip_value]. A non-finite norm leaves the gradient as it is, for the caller to judge: scaling by it
-    would poison every element.
+    A subclass says the largest norm it allows (`limit`), or changes the gradient itself (`change`). `state` and `load`
+    carry what it has learnt through a checkpoint, as plain JSON values.
     """
-    params = [p for p in parameters if p.grad is not None]
-    norm = total_norm(params)
-    one = torch.ones_like(norm)
-    if not params or clip.method == "none" or not bool(torch.isfinite(norm)):
-        return norm, one
-    if clip.method == "value":
-        torch.nn.utils.clip_grad_value_(params, clip.clip_value)
-        after = total_norm(params)
-        return norm, torch.where(norm > 0, after / norm, one)
-    torch.nn.utils.clip_grads_with_norm_(params, clip.max_grad_norm, norm)
-    return norm, torch.clamp(clip.max_grad_norm / (norm + 1e-6), max=1.0)
+
+    def __init__(self, clip: Clip):
+        self.clip = clip
+
+    def __call__(self, named: Named) -> tuple[Tensor, Tensor]:
+        """Clip in place; (norm before, applied factor), scalar tensors. The factor is norm after / norm before.
+
+        A non-finite norm leaves gradient and state as they are, for the caller to judge: scaling by it would poison
+        every element, learning from it every later step.
+        """
+        having = [(name, p) for name, p in named if p.grad is not None]
+        norm = total_norm([p for _, p in having])
+        one = torch.ones_like(norm)
+        if not having or not bool(torch.isfinite(norm)):
+            return norm, one
+        return norm, self.change(having, norm)
+
+    def change(self, named: Named, norm: Tensor) -> Tensor:
+        """Scale every gradient by min(1, limit / (norm + 1e-6)), as `torch.nn.utils.clip_grads_with_norm_`."""
+        limit = self.limit(norm)
+        if math.isinf(limit):
+            return torch.ones_like(norm)
+        torch.nn.utils.clip_grads_with_norm_([p for _, p in named], limit, norm)
+        return torch.clamp(limit / (norm + 1e-6), max=1.0)
+
+    def limit(self, norm: Tensor) -> float:
+        """Largest norm allowed at this step, infinity for no limit. May learn from `norm`, which is finite."""
+        return math.inf
+
+    def state(self) -> dict[str, Any]:
+        """What has been learnt so far."""
+        return {}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Go on from what `state` returned."""
+
+
+class NormClip(Clipper):
+    """clip=norm: the whole gradient is scaled down to `max_grad_norm`."""
+
+    def limit(self, norm: Tensor) -> float:
+        """The constant."""
+        return self.clip.max_grad_norm
+
+
+class ValueClip(Clipper):
+    """clip=value: each element is clamped to [-clip_value, clip_value]."""
+
+    def change(self, named: Named, norm: Tensor) -> Tensor:
+        """Clamp, and measure what is left."""
+        torch.nn.utils.clip_grad_value_([p for _, p in named], self.clip.clip_value)
+        return ratio(total_norm([p for _, p in named]), norm)
+
+
+def ratio(after: Tensor, before: Tensor) -> Tensor:
+    """after / before, 1 where before is 0."""
+    return torch.where(before > 0, after / before, torch.ones_like(before))
+
+
+def make_clipper(clip: Clip) -> Clipper:
+    """The clipper of `clip.method`."""
+    from runner.stability.adaptive import AutoClip, ZClip
+    from runner.stability.per_tensor import AdaGC, Agc
+
+    methods: dict[str, type[Clipper]] = {
+        "none": Clipper,
+        "norm": NormClip,
+        "value": ValueClip,
+        "zclip": ZClip,
+        "autoclip": AutoClip,
+        "agc": Agc,
+        "adagc": AdaGC,
+    }
+    return methods[clip.method](clip)

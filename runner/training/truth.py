@@ -15,11 +15,13 @@ import torch
 from accelerate.utils import gather_object
 from torch import Tensor
 from transformers import Trainer, TrainerCallback
+from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import EvalLoopOutput
 
 from runner.config.schema import Clip, LossScale
 from runner.data.sampler import EpochSampler
-from runner.stability.clipping import clip_gradients
+from runner.errors import ConfigError
+from runner.stability.clipping import Clipper, make_clipper
 from runner.training.collate import IDENTITY, CarryIdentity
 from runner.training.step import Micro, Step, step_facts
 
@@ -50,6 +52,7 @@ class Truth(Trainer):
 
     def __init__(self, *args: Any, instruments: Instruments, **kwargs: Any):
         self.instruments = instruments
+        self.clipper = make_clipper(instruments.clip)
         self.step_now = Step()
         self.order: EpochSampler | None = None
         self._outputs: Any = None
@@ -59,6 +62,7 @@ class Truth(Trainer):
         collator: Any = self.data_collator
         self.data_collator = CarryIdentity(collator)
         self.add_callback(StepFacts(self))
+        self.add_callback(ClipState(self.clipper))
         model: Any = self.model
         base = model.get_base_model() if hasattr(model, "get_base_model") else model
         base.register_forward_hook(self._keep_outputs)
@@ -131,10 +135,16 @@ class Truth(Trainer):
     def _clip_grad_norm(self, model: Any) -> Tensor:
         """Unscale (fp16), measure, clip. Returns the norm before clipping."""
         if self.is_deepspeed_enabled or self.is_fsdp_enabled:
+            method = self.instruments.clip.method
+            if method not in ("norm", "none"):
+                raise ConfigError(
+                    [f"clip.method={method} needs whole gradients, which DeepSpeed and FSDP split: set clip=norm"]
+                )
             self.step_now.grad_norm = super()._clip_grad_norm(model)
             return self.step_now.grad_norm
         self.accelerator.unscale_gradients()
-        norm, coefficient = clip_gradients(model.parameters(), self.instruments.clip)
+        # Names without the prefix of a wrapper: what a method learns has to fit a resumed run.
+        norm, coefficient = self.clipper(list(self.model.named_parameters()))
         self.step_now.grad_norm, self.step_now.clip_coef = norm, coefficient
         return norm
 
@@ -208,3 +218,21 @@ class StepFacts(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """One telemetry row."""
         self.trainer.finish_step()
+
+
+class ClipState(TrainerCallback, ExportableState):
+    """Carries what the clipping method has learnt through a checkpoint, in `trainer_state.json`."""
+
+    def __init__(self, clipper: Clipper):
+        self.clipper = clipper
+
+    def state(self) -> dict[str, Any]:
+        """Trainer's shape: no constructor arguments, and what the method remembers."""
+        return {"args": {}, "attributes": {"learnt": self.clipper.state()}}
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """After a resume, Trainer's state holds what the checkpoint held."""
+        saved = state.stateful_callbacks.get("ClipState", {})
+        learnt = saved.get("attributes", {}).get("learnt") if isinstance(saved, dict) else None
+        if learnt:
+            self.clipper.load(learnt)

@@ -77,7 +77,7 @@ def test_out_of_scope_by_name(name: str) -> None:
 
 
 def test_options_table() -> None:
-    assert find_option("clip", "agc") and find_option("lora", "prefix") and not find_option("clip", "norm")
+    assert find_option("engine", "zero3") and find_option("lora", "prefix") and not find_option("clip", "norm")
 
 
 def test_no_trainer_field_is_both_passed_through_and_renamed_away() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from runner.config.schema import Clip
-from runner.stability.clipping import clip_gradients, total_norm
+from runner.stability.clipping import make_clipper, total_norm
 
 
 def parameters(*gradients: list[float] | None) -> list[torch.nn.Parameter]:
@@ -16,6 +16,10 @@ def parameters(*gradients: list[float] | None) -> list[torch.nn.Parameter]:
         p.grad = None if gradient is None else torch.tensor(gradient)
         made.append(p)
     return made
+
+
+def clip_gradients(params: list[torch.nn.Parameter], clip: Clip) -> tuple[torch.Tensor, torch.Tensor]:
+    return make_clipper(clip)([(f"p{i}", p) for i, p in enumerate(params)])
 
 
 def grads(params: list[torch.nn.Parameter]) -> list[float]:
@@ -54,7 +58,7 @@ def test_none_measures_only() -> None:
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-@pytest.mark.parametrize("method", ["norm", "value"])
+@pytest.mark.parametrize("method", ["norm", "value", "zclip", "autoclip", "agc", "adagc"])
 def test_a_broken_norm_does_not_poison_the_other_gradients(method: str, bad: float) -> None:
     params = parameters([bad], [2.0])
     norm, coefficient = clip_gradients(params, Clip(method=method))  # type: ignore[arg-type]
