@@ -14,7 +14,7 @@ from runner.config.rules import refuse_warmup
 from runner.config.schema import Config
 from runner.errors import UserError, disk_full
 from runner.runfolder import JsonLines, RunFolder, read_telemetry, resolve_resume, write_json
-from runner.training.environment import calm_threads, device_name, prepare_environment, same_folder, world
+from runner.training.environment import device_name, prepare_environment, same_folder, set_early, world
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def run(cfg: Config, dropped: Sequence[str] = ()) -> Outcome:
     `dropped` are settings that do not apply to the chosen options; they are shown. Raises `UserError` for what the user
     can mend. Whatever ends the run, `run.json` says why.
     """
-    calm_threads()
+    set_early(cfg)
     settings = dataclasses.asdict(cfg)
     cfg = dataclasses.replace(cfg, output_dir=same_folder(str(Path(cfg.output_dir).resolve())))
     resume = None

@@ -132,6 +132,40 @@ def test_optimizers_train(make_config: Callable[..., Any], name: str) -> None:
     assert outcome.state == "finished"
 
 
+@pytest.mark.parametrize("method", ["lora", "none"])
+@pytest.mark.parametrize("task", ["sft", "classification"])
+def test_gradient_checkpointing_and_eager_attention_change_no_loss(
+    make_config: Callable[..., Any], task: str, method: str
+) -> None:
+    import torch
+
+    from tests.training.kit import trainer_for
+
+    losses = []
+    for changes in ({}, {"model__gradient_checkpointing": True}, {"model__attn_implementation": "eager"}):
+        trainer, rows = trainer_for(make_config(task, schedule__max_steps=3, lora__method=method, **changes))
+        for module in trainer.model.modules():
+            if hasattr(module, "attention_dropout"):
+                module.attention_dropout = 0.0
+        trainer.train()
+        checkpointed = [getattr(m, "gradient_checkpointing", False) for m in trainer.model.modules()]
+        assert any(checkpointed) == ("model__gradient_checkpointing" in changes)
+        losses.append([row["loss"] for row in rows])
+        assert all(torch.isfinite(torch.tensor(row["grad_norm"])) and row["grad_norm"] > 0 for row in rows)
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    assert losses[2] == pytest.approx(losses[0], rel=1e-4)
+
+
+def test_tensorboard_files_land_in_the_run_folder(make_config: Callable[..., Any]) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    outcome = run(make_config(schedule__max_steps=3, tracking__report_to="tensorboard"))
+    events = EventAccumulator(str(outcome.folder / "tensorboard"))
+    events.Reload()
+    shown = [event.value for event in events.Scalars("train/loss")]
+    assert shown == pytest.approx([row["loss"] for row in read_telemetry(outcome.folder)], rel=1e-5)
+
+
 def test_trainer_passthrough_reaches_the_trainer(make_config: Callable[..., Any]) -> None:
     from tests.training.kit import trainer_for
 

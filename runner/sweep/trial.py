@@ -24,7 +24,7 @@ from runner.config.schema import Config
 from runner.sweep import callback
 from runner.sweep.child import Job, main
 from runner.sweep.record import metric_of, one_line, settle
-from runner.training.environment import calm_threads
+from runner.training.environment import set_early
 
 # Real submodules: the packages import theirs lazily, and a misspelt name is ignored in silence.
 PRELOAD = ("torch", "transformers.trainer", "trl.trainer.sft_trainer", "peft")
@@ -70,7 +70,7 @@ def run_trial(
     if multiprocessing.get_start_method(allow_none=True) not in (None, *multiprocessing.get_all_start_methods()):
         # joblib's workers default to a method of their own, which a child takes over and does not know.
         multiprocessing.set_start_method("forkserver", force=True)
-    calm_threads()  # the fork server imports torch, and its children can no longer choose
+    set_early(cfg)  # the fork server imports the libraries, and its children can no longer choose
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["runner.sweep.own_session", *preload])
     job = Job(folder, target, dict(os.environ), _threads(), grace)

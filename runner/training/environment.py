@@ -9,6 +9,13 @@ import warnings
 from runner.config.schema import Config
 
 
+def set_early(cfg: Config) -> None:
+    """What libraries read from the environment once, when they are imported: thread waiting and offline mode."""
+    calm_threads()
+    if cfg.hub == "offline":
+        os.environ["HF_HUB_OFFLINE"] = "1"
+
+
 def calm_threads() -> None:
     """Let idle OpenMP threads go to sleep soon instead of spinning. Has to be called before torch is imported.
 
@@ -19,9 +26,7 @@ def calm_threads() -> None:
 
 
 def prepare_environment(cfg: Config) -> None:
-    """Offline mode, tracker settings, and libraries that keep quiet unless something is wrong."""
-    if cfg.hub == "offline":
-        os.environ["HF_HUB_OFFLINE"] = "1"
+    """Tracker settings, and libraries that keep quiet unless something is wrong."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     if cfg.tracking.report_to == "tensorboard":
         os.environ["TENSORBOARD_LOGGING_DIR"] = os.path.join(os.path.abspath(cfg.output_dir), "tensorboard")

@@ -1,0 +1,59 @@
+"""The two runs that the README shows, as a user types them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.runfolder import read_json
+
+ROOT = Path(__file__).resolve().parents[1]
+SHARED = ROOT.parent / "shared" / "data"
+
+
+def summary_of(tmp_path: Path, *overrides: str) -> dict[str, Any]:
+    folder = tmp_path / "run"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "RUNNER_CACHE": str(tmp_path / "cache")}
+    command = [sys.executable, "-m", "runner", *overrides, f"output_dir={folder}"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    summary = read_json(folder / "summary.json")
+    assert summary is not None
+    return summary
+
+
+@pytest.mark.slow
+def test_sentiment_beats_the_majority_class_clearly(tmp_path: Path) -> None:
+    report = summary_of(tmp_path, "task=classification", "dataset=sentiment_zh")["classification"]
+    assert report["majority"] < 0.45
+    assert report["accuracy"] > 0.8 and report["macro_f1"] > 0.8
+
+
+@pytest.mark.slow
+def test_the_quickstart_learns(tmp_path: Path) -> None:
+    summary = summary_of(tmp_path)
+    assert summary["counts"]["non_finite_steps"] == 0
+    first, last = summary["evaluations"][0]["eval_loss"], summary["evaluations"][-1]["eval_loss"]
+    assert last < first - 0.2
+    assert summary["train_loss"]["smoothed_last"] < summary["train_loss"]["first"] - 0.5
+
+
+@pytest.mark.slow
+def test_llamafactorys_demo_sets_train(tmp_path: Path) -> None:
+    if not (SHARED / "dataset_info.json").exists():
+        pytest.skip("LLaMA-Factory's demo sets are not here")
+    summary = summary_of(
+        tmp_path,
+        "dataset=llamafactory",
+        f"dataset.dir={SHARED}",
+        "dataset.names=[alpaca_en_demo,alpaca_zh_demo]",
+        "schedule.max_steps=20",
+    )
+    assert summary["steps"] == 20
+    assert set(summary["data"]["sources"]) == {"alpaca_en_demo", "alpaca_zh_demo"}
