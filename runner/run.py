@@ -80,7 +80,7 @@ def train(cfg: Config, folder: RunFolder, checkpoint: Path | None, dropped: Sequ
     from runner.data.prepare import prepare_data
     from runner.data.preview import preview
     from runner.data.template import ChatTemplate
-    from runner.model.adapt import adapt
+    from runner.model.adapt import adapt, non_finite_weights
     from runner.model.formats import resolve_formats
     from runner.model.load import load_model
     from runner.model.tokenizer import load_tokenizer
@@ -142,11 +142,10 @@ def train(cfg: Config, folder: RunFolder, checkpoint: Path | None, dropped: Sequ
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
             step = trainer.state.global_step
             stopped = request.signal_name is not None and step < plan.total_steps
-            if data.validation is not None and not stopped and watch.evaluated_at != step:
+            ended = stopped or trainer.guard.ends_run is not None
+            if data.validation is not None and not ended and watch.evaluated_at != step:
                 trainer.evaluate()
-            report = (
-                class_report(trainer, data) if data.labels and data.validation is not None and not stopped else None
-            )
+            report = class_report(trainer, data) if data.labels and data.validation is not None and not ended else None
 
         # 5. What it came to.
         request.graceful = False
@@ -161,11 +160,13 @@ def train(cfg: Config, folder: RunFolder, checkpoint: Path | None, dropped: Sequ
         if report is not None:
             facts["classification"] = report
         summary = summarize(rows, trainer.state.log_history, facts)
-        state, reason = judge(summary, request.signal_name if stopped else None, step, plan.total_steps, stop.saved)
+        broken = non_finite_weights(trainer.model)
+        signal_name = request.signal_name if stopped else None
+        state, reason = judge(summary, signal_name, step, plan.total_steps, stop.saved, trainer.guard.ends_run, broken)
         if folder.leader:
             write_json(folder.path / "summary.json", summary)
             plot_loss(summary, folder.plots / "loss.png", f"{cfg.name}: {state}")
-        if state != "stopped":
+        if state != "stopped" and broken is None:
             trainer.save_model(str(folder.model))
         name = cfg.checkpoint.metric_for_best_model
         metric = summary["eval"].get(name, summary["train_loss"]["smoothed_last"])
@@ -177,13 +178,26 @@ def train(cfg: Config, folder: RunFolder, checkpoint: Path | None, dropped: Sequ
 
 
 def judge(
-    summary: dict[str, Any], signal_name: str | None, step: int, total_steps: int, saved: bool
+    summary: dict[str, Any],
+    signal_name: str | None,
+    step: int,
+    total_steps: int,
+    saved: bool,
+    guard: str | None = None,
+    broken: str | None = None,
 ) -> tuple[str, str | None]:
-    """(state, reason) of a run that left its training loop at `step` of `total_steps`."""
+    """(state, reason) of a run that left its training loop at `step` of `total_steps`.
+
+    `guard` is the guard's reason to end it, `broken` the first parameter that is not finite.
+    """
     last = summary["train_loss"]["last"]
-    if last is not None and not math.isfinite(last):
-        first = summary["counts"]["first_non_finite_step"]
-        return "diverged", f"The loss is {last} at the end; the first non-finite loss came at step {first}."
+    first = summary["counts"]["first_non_finite_step"]
+    damage = f" {broken} is not finite any more: no model is saved." if broken else ""
+    if guard is not None:
+        return "diverged", f"{guard} It ended at step {step} of {total_steps}; the first came at step {first}.{damage}"
+    lost = last is not None and not math.isfinite(last) and not summary["counts"]["last_step_skipped"]
+    if broken is not None or lost:
+        return "diverged", f"The loss is {last} at the end; the first non-finite loss came at step {first}.{damage}"
     if signal_name is not None:
         kept = f"checkpoint-{step} was saved" if saved else "no checkpoint could be saved"
         return "stopped", f"{signal_name} at step {step} of {total_steps}; {kept}."

@@ -136,7 +136,7 @@ def test_the_table_of_groups_is_complete(page: Path) -> None:
     groups = [name for name in known_keys() if "." not in name and (ROOT / "conf" / name).is_dir()]
     assert list(table) == groups and len(groups) == 14
     for group, row in table.items():
-        assert sorted(re.findall(r"`(\w+)`", row[2])) == options(group), group
+        assert sorted(re.findall(r"`(\w+)`", row[2])) == options(group), f"{page.name}: the options of {group} changed"
         unknown = [key for key in re.findall(r"`([\w.]+)`", row[3]) if f"{group}.{key}" not in known_keys()]
         assert not unknown, group
 

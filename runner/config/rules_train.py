@@ -59,6 +59,7 @@ def numbers_in_range(c: Config) -> str | None:
         "tracking.logging_steps": c.tracking.logging_steps,
         "lora.r": c.lora.r,
         "clip.warmup_steps": c.clip.warmup_steps,
+        "stability.guard.max_consecutive": c.stability.guard.max_consecutive,
         "dataset.max_length": d.max_length,
         "precision.loss_scale.growth_interval": c.precision.loss_scale.growth_interval,
     }

@@ -63,6 +63,16 @@ def adapt(cfg: Config, model: PreTrainedModel, formats: Formats) -> tuple[nn.Mod
     return adapted, Trainable(method, trained, total)
 
 
+def non_finite_weights(model: Any) -> str | None:
+    """Name of the first trainable parameter that holds NaN or infinity; None where all are finite."""
+    import torch
+
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad and not bool(torch.isfinite(parameter).all()):
+            return str(name)
+    return None
+
+
 def add_adapter(cfg: Config, model: PreTrainedModel) -> Any:
     """A PEFT model: a new LoRA adapter, or the one of `lora.adapter` to continue from."""
     from peft import LoraConfig, PeftModel, TaskType, get_peft_model, prepare_model_for_kbit_training

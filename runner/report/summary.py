@@ -58,6 +58,7 @@ def summarize(rows: list[dict[str, Any]], log_history: list[dict[str, Any]], fac
             "non_finite_steps": len(bad),
             "first_non_finite_step": bad[0] if bad else None,
             "skipped_steps": sum(bool(r.get("skipped")) for r in rows),
+            "last_step_skipped": bool(rows and rows[-1].get("skipped")),
             "clipped_steps": sum(c < 1 for c in coefficients),
             "steps_measured": len(source),
         },

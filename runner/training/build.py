@@ -42,6 +42,7 @@ def build_trainer(
     named = set(data.train["source"]) | (set(data.validation["source"]) if data.validation is not None else set())
     instruments = Instruments(
         clip=cfg.clip,
+        guard=cfg.stability.guard,
         loss_scale=cfg.precision.loss_scale,
         sampler=cfg.batch.sampler,
         global_batch=plan.global_batch,

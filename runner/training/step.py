@@ -34,6 +34,9 @@ class Step:
     grad_norm: Tensor | None = None
     clip_coef: Tensor | None = None
     learning_rate: float | None = None
+    vetoed: bool = False
+    """True where the guard took the gradient away."""
+
     started: float = field(default_factory=time.perf_counter)
 
 

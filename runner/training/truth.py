@@ -18,10 +18,11 @@ from transformers import Trainer, TrainerCallback
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import EvalLoopOutput
 
-from runner.config.schema import Clip, LossScale
+from runner.config.schema import Clip, Guard, LossScale
 from runner.data.sampler import EpochSampler
 from runner.errors import ConfigError
-from runner.stability.clipping import Clipper, make_clipper
+from runner.stability.clipping import make_clipper
+from runner.stability.guard import NonFiniteGuard
 from runner.training.collate import IDENTITY, CarryIdentity
 from runner.training.step import Micro, Step, step_facts
 
@@ -31,6 +32,7 @@ class Instruments:
     """What the mixin needs to know beyond the trainer's own arguments."""
 
     clip: Clip
+    guard: Guard
     loss_scale: LossScale
     sampler: str
     global_batch: int
@@ -53,6 +55,7 @@ class Truth(Trainer):
     def __init__(self, *args: Any, instruments: Instruments, **kwargs: Any):
         self.instruments = instruments
         self.clipper = make_clipper(instruments.clip)
+        self.guard = NonFiniteGuard(instruments.guard)
         self.step_now = Step()
         self.order: EpochSampler | None = None
         self._outputs: Any = None
@@ -62,7 +65,7 @@ class Truth(Trainer):
         collator: Any = self.data_collator
         self.data_collator = CarryIdentity(collator)
         self.add_callback(StepFacts(self))
-        self.add_callback(ClipState(self.clipper))
+        self.add_callback(StabilityState(self))
         model: Any = self.model
         base = model.get_base_model() if hasattr(model, "get_base_model") else model
         base.register_forward_hook(self._keep_outputs)
@@ -146,7 +149,22 @@ class Truth(Trainer):
         # Names without the prefix of a wrapper: what a method learns has to fit a resumed run.
         norm, coefficient = self.clipper(list(self.model.named_parameters()))
         self.step_now.grad_norm, self.step_now.clip_coef = norm, coefficient
+        self.judge_step(norm)
         return norm
+
+    def judge_step(self, norm: Tensor) -> None:
+        """Ask the guard before the optimizer sees the gradient; a vetoed step has none, so no state is touched.
+
+        Every process decides alike: the flags are combined over all of them.
+        """
+        loss = torch.stack([x.float().reshape(()) for x in self.step_now.losses]).sum()
+        finite = torch.stack([torch.isfinite(loss), torch.isfinite(norm).to(loss.device)]).float()
+        if self.accelerator.num_processes > 1:
+            finite = (self.accelerator.reduce(finite, "mean") == 1).float()
+        loss_finite, gradient_finite = (value == 1 for value in finite.tolist())
+        if self.guard.judge(loss_finite, gradient_finite, self.accelerator.scaler is not None) == "skip":
+            self.optimizer.zero_grad(set_to_none=True)
+            self.step_now.vetoed = True
 
     def finish_step(self) -> None:
         """Turn what the step has seen into a telemetry row and hand it on. Collective: every process calls it."""
@@ -161,11 +179,17 @@ class Truth(Trainer):
             **facts,
             "learning_rate": step.learning_rate,
             "loss_scale": scaler.get_scale() if scaler is not None else None,
-            "skipped": "loss_scale_overflow" if self.accelerator.optimizer_step_was_skipped else None,
+            "skipped": self.why_skipped(step),
             "seconds": time.perf_counter() - step.started,
         }
         if self.is_world_process_zero():
             self.instruments.on_row(row)
+
+    def why_skipped(self, step: Step) -> str | None:
+        """non_finite (the guard), loss_scale_overflow (fp16), or None."""
+        if step.vetoed:
+            return "non_finite"
+        return "loss_scale_overflow" if self.accelerator.optimizer_step_was_skipped else None
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
         """Upstream's loop, with the loss as token mean over all held-out rows (upstream averages means of batches), and
@@ -206,33 +230,47 @@ class StepFacts(TrainerCallback):
         self.trainer.step_now.learning_rate = float(self.trainer._get_learning_rate())
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, optimizer: Any = None, **kwargs: Any) -> None:
-        """Say that the loss scale skipped the step, so that the schedule waits for it.
+        """Say that guard or loss scale skipped the step, so that the schedule waits for it.
 
-        A fused optimizer takes the overflow flag itself and returns without a step; accelerate 1.15 sees the call and
-        believes that a step was made (accelerate/optimizer.py, `_accelerate_step_called`).
+        accelerate 1.15 clears the flag itself only where there is a loss scale, and misses a skip of a fused optimizer:
+        that one takes the overflow flag itself and returns without a step (accelerate/optimizer.py,
+        `_accelerate_step_called`).
         """
-        norm = self.trainer.step_now.grad_norm
-        if self.trainer.accelerator.scaler is not None and norm is not None and not bool(torch.isfinite(norm)):
+        step, scaled = self.trainer.step_now, self.trainer.accelerator.scaler is not None
+        overflow = scaled and step.grad_norm is not None and not bool(torch.isfinite(step.grad_norm))
+        if step.vetoed or overflow:
             optimizer._is_overflow = True
+        elif not scaled and hasattr(optimizer, "_is_overflow"):
+            optimizer._is_overflow = False
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """One telemetry row."""
+        """One telemetry row; the end of the run where the guard says so."""
         self.trainer.finish_step()
+        if self.trainer.guard.ends_run is not None:
+            control.should_training_stop = True
+            control.should_evaluate = control.should_save = False
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """A run that the guard ended is neither measured nor saved once more."""
+        if self.trainer.guard.ends_run is not None:
+            control.should_evaluate = control.should_save = False
 
 
-class ClipState(TrainerCallback, ExportableState):
-    """Carries what the clipping method has learnt through a checkpoint, in `trainer_state.json`."""
+class StabilityState(TrainerCallback, ExportableState):
+    """Carries what clipping and guard have learnt through a checkpoint, in `trainer_state.json`."""
 
-    def __init__(self, clipper: Clipper):
-        self.clipper = clipper
+    def __init__(self, trainer: Truth):
+        self.trainer = trainer
 
     def state(self) -> dict[str, Any]:
-        """Trainer's shape: no constructor arguments, and what the method remembers."""
-        return {"args": {}, "attributes": {"learnt": self.clipper.state()}}
+        """Trainer's shape: no constructor arguments, and what is remembered."""
+        return {"args": {}, "attributes": {"clip": self.trainer.clipper.state(), "guard": self.trainer.guard.state()}}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """After a resume, Trainer's state holds what the checkpoint held."""
-        saved = state.stateful_callbacks.get("ClipState", {})
-        learnt = saved.get("attributes", {}).get("learnt") if isinstance(saved, dict) else None
-        if learnt:
-            self.clipper.load(learnt)
+        saved = state.stateful_callbacks.get("StabilityState", {})
+        learnt = saved.get("attributes", {}) if isinstance(saved, dict) else {}
+        if learnt.get("clip"):
+            self.trainer.clipper.load(learnt["clip"])
+        if learnt.get("guard"):
+            self.trainer.guard.load(learnt["guard"])

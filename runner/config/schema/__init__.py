@@ -12,7 +12,7 @@ from runner.config.schema.optim import Optim
 from runner.config.schema.precision import LossScale, Precision
 from runner.config.schema.root import Checks, Config
 from runner.config.schema.schedule import Schedule
-from runner.config.schema.stability import Stability
+from runner.config.schema.stability import Guard, Stability
 from runner.config.schema.task import Task
 from runner.config.schema.tracking import Tracking
 
@@ -25,6 +25,7 @@ __all__ = [
     "Dataset",
     "Engine",
     "Evaluation",
+    "Guard",
     "Lora",
     "LossScale",
     "Model",
