@@ -6,6 +6,7 @@ import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 
+from runner.config.nearby import near
 from runner.config.schema import Config
 
 _FILE_ENDINGS = (".json", ".jsonl", ".csv", ".tsv", ".parquet", ".txt", ".gz", ".arrow")
@@ -32,8 +33,8 @@ def model_path(c: Config) -> str | None:
     """A local model that is not there."""
     if _absent(c.model.path):
         return (
-            f"model.path={c.model.path}: there is no such folder; give a local folder or a hub "
-            "id such as Qwen/Qwen2.5-0.5B"
+            f"model.path={c.model.path}: there is no such folder{near(Path(c.model.path))}. Give a local folder or a "
+            "hub id such as Qwen/Qwen2.5-0.5B"
         )
     return None
 
@@ -41,7 +42,7 @@ def model_path(c: Config) -> str | None:
 def adapter_path(c: Config) -> str | None:
     """An adapter that is not there."""
     if c.lora.method == "lora" and _absent(c.lora.adapter):
-        return f"lora.adapter={c.lora.adapter}: there is no such folder"
+        return f"lora.adapter={c.lora.adapter}: there is no such folder{near(Path(str(c.lora.adapter)))}"
     return None
 
 
@@ -57,8 +58,12 @@ def template_path(c: Config) -> str | None:
 
 def source_paths(c: Config) -> str | None:
     """Files of rows that are not there."""
-    absent = [f"{n} ({s.path})" for n, s in c.dataset.sources.items() if _absent(s.path)]
-    return f"there is no such file or folder for these sources: {', '.join(absent)}" if absent else None
+    absent = [
+        f"dataset.sources.{n}.path={s.path}: there is no such file or folder{near(Path(s.path))}"
+        for n, s in c.dataset.sources.items()
+        if _absent(s.path)
+    ]
+    return "; ".join(absent) or None
 
 
 def dataset_info(c: Config) -> str | None:
@@ -81,9 +86,7 @@ def tracker(c: Config) -> str | None:
     """A tracker that is not installed."""
     name = c.tracking.report_to
     found = name == "none" or installed(name) or (name == "tensorboard" and installed("tensorboardX"))
-    return (
-        None if found else f"tracking={name} needs its package: pip install 'runner[tracking]', or pip install {name}"
-    )
+    return None if found else f"tracking={name} needs its package: pip install {name}"
 
 
 def quantizer(c: Config) -> str | None:
@@ -127,7 +130,7 @@ FILE_RULES: tuple[tuple[str, tuple[str, ...], Callable[[Config], str | None]], .
     ("model.path_missing", ("model.path",), model_path),
     ("model.template", ("model.template",), template_path),
     ("lora.adapter_missing", ("lora.adapter",), adapter_path),
-    ("dataset.path_missing", ("dataset.sources",), source_paths),
+    ("dataset.path_missing", ("dataset.path", "dataset.sources"), source_paths),
     ("dataset.no_dataset_info", ("dataset.dir",), dataset_info),
     ("checkpoint.resume_missing", ("checkpoint.resume",), resume_path),
     ("tracking.not_installed", ("tracking.report_to",), tracker),

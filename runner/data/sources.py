@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from runner.config.nearby import near
 from runner.config.schema import Dataset, Source
 from runner.data.files import EXTENSIONS, read_file
 from runner.data.llamafactory import read_dataset_info
@@ -59,7 +59,7 @@ def load_rows(name: str, source: Source, offline: bool = False) -> list[Any]:
             )
         return read_file(path)
     if _looks_local(source.path):
-        raise DataError(f"dataset.sources.{name}.path={source.path}: no such file or folder{_near(path)}.")
+        raise DataError(f"dataset.sources.{name}.path={source.path}: no such file or folder{near(path)}.")
     return _load_from_hub(name, source, offline)
 
 
@@ -87,21 +87,6 @@ def folder_files(folder: Path) -> list[Path]:
 def _looks_local(path: str) -> bool:
     starts = path.startswith((".", "/", "~", "\\")) or "\\" in path
     return starts or path.lower().endswith(EXTENSIONS) or not _HUB_NAME.fullmatch(path)
-
-
-def _near(path: Path) -> str:
-    folder = path.parent
-    while not folder.is_dir() and folder != folder.parent:
-        folder = folder.parent
-    missing = path.relative_to(folder).parts[0] if path != folder else path.name
-    try:
-        there = sorted(p.name for p in folder.iterdir())
-    except OSError:
-        return f" (and {folder} cannot be listed)"
-    near = difflib.get_close_matches(missing, there, n=3, cutoff=0.5)
-    if near:
-        return f"; near it in {folder.resolve()}: {', '.join(near)}"
-    return f" ({folder.resolve()} holds: {', '.join(there[:6]) or 'nothing'})"
 
 
 @contextlib.contextmanager

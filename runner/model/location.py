@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from safetensors import SafetensorError
 
+from runner.config.nearby import near
 from runner.errors import UserError
 
 
@@ -19,12 +19,8 @@ def check_location(path: str) -> None:
     looks_local = path.startswith((".", "/", "~")) or path.count("/") > 1
     if not looks_local or local.exists():
         return
-    parent = local.parent
-    siblings = [p.name for p in parent.iterdir()] if parent.is_dir() else []
-    near = difflib.get_close_matches(local.name, siblings, 1)
-    hint = f"; did you mean {parent / near[0]}?" if near else ""
     raise UserError(
-        f"model.path={path}: there is no such folder{hint}. Give a local folder or a hub id like Qwen/Qwen2.5-7B."
+        f"model.path={path}: there is no such folder{near(local)}. Give a local folder or a hub id like Qwen/Qwen2.5-7B."
     )
 
 

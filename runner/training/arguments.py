@@ -82,6 +82,8 @@ def common_arguments(
         if checkpoint.greater_is_better is not None
         else not checkpoint.metric_for_best_model.endswith("loss"),
         "dataloader_pin_memory": on_gpu,
+        # Every weight that trains takes part in every forward pass; looking for others costs a pass over the graph.
+        "ddp_find_unused_parameters": False,
         "prediction_loss_only": cfg.task.name == "sft",
     }
     if strategy != "steps":
@@ -93,6 +95,14 @@ def build_arguments(
     cfg: Config, plan: Plan, formats: Formats, learning_rate: float, folder: Path, evaluates: bool
 ) -> TrainingArguments:
     """SFTConfig for sft, TrainingArguments for classification. Raises `ConfigError` for what they refuse."""
+    checkpoint = cfg.checkpoint
+    if not evaluates and (checkpoint.load_best_model_at_end or checkpoint.early_stopping_patience is not None):
+        raise ConfigError(
+            [
+                "checkpoint.load_best_model_at_end and early stopping compare evaluations, and no row is held out: set "
+                "dataset.validation.fraction higher, bring more rows, or switch both off"
+            ]
+        )
     arguments = common_arguments(cfg, plan, formats, learning_rate, folder, evaluates)
     try:
         if cfg.task.name == "classification":
@@ -106,4 +116,4 @@ def build_arguments(
             dataset_kwargs={"skip_prepare_dataset": True},
         )
     except (ValueError, TypeError) as error:
-        raise ConfigError([f"the trainer refuses these settings: {str(error).splitlines()[0]}"]) from error
+        raise ConfigError([f"the trainer refuses these settings: {' '.join(str(error).split())}"]) from error

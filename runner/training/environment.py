@@ -41,6 +41,9 @@ def prepare_environment(cfg: Config) -> None:
     datasets.disable_progress_bars()
     for noisy in ("accelerate", "peft"):
         logging.getLogger(noisy).setLevel(logging.ERROR)
+    for own_handler in ("huggingface_hub", "transformers", "datasets"):
+        # They print by themselves; Hydra's root handler would say it a second time.
+        logging.getLogger(own_handler).propagate = False
     warnings.filterwarnings("ignore", category=FutureWarning)
     warnings.filterwarnings("ignore", message=".*lr_scheduler.step.*before.*optimizer.step.*")
 

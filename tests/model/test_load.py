@@ -26,7 +26,7 @@ def load(cfg: Any, labels: list[str] | None = None, stop_id: int | None = None) 
 
 def test_a_missing_folder_names_its_neighbour(make_config: Callable[..., Any], micro_model: Path) -> None:
     cfg = make_config(model__path=str(micro_model.parent / "modl"))
-    with pytest.raises(UserError, match=r"no such folder; did you mean .*model"):
+    with pytest.raises(UserError, match=r"no such folder; near it in .*: model"):
         load(cfg)
 
 

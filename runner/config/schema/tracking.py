@@ -11,7 +11,7 @@ class Tracking:
     """`telemetry.jsonl` keeps every step whatever is set here."""
 
     report_to: Literal["none", "tensorboard", "wandb"] = "none"
-    """Tracker (pip install 'runner[tracking]')."""
+    """Tracker; its package is installed by hand (pip install tensorboard, pip install wandb)."""
 
     logging_steps: int = 1
     """Optimizer steps per log line; a line shows the mean over them."""
