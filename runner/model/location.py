@@ -20,7 +20,7 @@ def check_location(path: str) -> None:
     if not looks_local or local.exists():
         return
     raise UserError(
-        f"model.path={path}: there is no such folder{near(local)}. Give a local folder or a hub id like Qwen/Qwen2.5-7B."
+        f"model.path={path}: there is no such folder{near(local)}. Give a local folder or a hub id (Qwen/Qwen2.5-7B)."
     )
 
 
