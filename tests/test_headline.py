@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -16,9 +17,9 @@ ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared" / "data"
 
 
-def summary_of(tmp_path: Path, *overrides: str) -> dict[str, Any]:
+def summary_of(tmp_path: Path, *overrides: str, **variables: str) -> dict[str, Any]:
     folder = tmp_path / "run"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "RUNNER_CACHE": str(tmp_path / "cache")}
+    environment = {**os.environ, **variables, "PYTHONPATH": str(ROOT), "RUNNER_CACHE": str(tmp_path / "cache")}
     command = [sys.executable, "-m", "runner", *overrides, f"output_dir={folder}"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -57,3 +58,12 @@ def test_llamafactorys_demo_sets_train(tmp_path: Path) -> None:
     )
     assert summary["steps"] == 20
     assert set(summary["data"]["sources"]) == {"alpaca_en_demo", "alpaca_zh_demo"}
+
+
+@pytest.mark.slow
+def test_wandb_offline_lands_in_the_run_folder(tmp_path: Path) -> None:
+    if importlib.util.find_spec("wandb") is None:
+        pytest.skip("needs pip install wandb")
+    few = ("schedule.max_steps=3", "dataset.max_samples=20", "dataset.preview=0")
+    summary_of(tmp_path, "tracking=wandb", *few, WANDB_MODE="offline")
+    assert list((tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb"))

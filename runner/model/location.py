@@ -33,6 +33,8 @@ def hub_errors(path: str, what: str) -> Iterator[None]:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         offline = os.environ.get("HF_HUB_OFFLINE") == "1"
         way = "Offline mode is on (hub=offline or HF_HUB_OFFLINE=1)." if offline else "HF_ENDPOINT sets a mirror."
-        if Path(path).exists():
+        if "trust_remote_code" in str(error):
+            way = "It ships Python code of its own: read that code, then set model.trust_remote_code=true."
+        elif Path(path).exists():
             way = "The folder is there but incomplete or damaged: copy or download it again."
         raise UserError(f"model.path={path}: no {what} could be loaded ({first}). {way}") from error

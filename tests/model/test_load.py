@@ -56,6 +56,30 @@ def test_a_truncated_file_is_one_sentence(make_config: Callable[..., Any], micro
         load(make_config(model__path=str(broken)))
 
 
+def test_code_that_a_model_ships_does_not_run_unasked(
+    make_config: Callable[..., Any], micro_model: Path, tmp_path: Path
+) -> None:
+    own = tmp_path / "own"
+    shutil.copytree(micro_model, own)
+    marker = tmp_path / "ran"
+    (own / "own_code.py").write_text(
+        "from pathlib import Path\nfrom transformers import Qwen2Config, Qwen2ForCausalLM\n"
+        f"Path({str(marker)!r}).write_text('')\n"
+        "class OwnConfig(Qwen2Config):\n    model_type = 'own_model'\n"
+        "class OwnModel(Qwen2ForCausalLM):\n    config_class = OwnConfig\n"
+    )
+    config = json.loads((own / "config.json").read_text())
+    auto_map = {"AutoConfig": "own_code.OwnConfig", "AutoModelForCausalLM": "own_code.OwnModel"}
+    (own / "config.json").write_text(json.dumps({**config, "model_type": "own_model", "auto_map": auto_map}))
+    cfg = make_config(model__path=str(own))
+    tokenizer = load_tokenizer(make_config())
+    with pytest.raises(UserError, match=r"read that code, then set model\.trust_remote_code=true"):
+        load_model(cfg, tokenizer, None, resolve_formats(cfg))
+    assert not marker.exists()
+    cfg = make_config(model__path=str(own), model__trust_remote_code=True)
+    assert type(load_model(cfg, tokenizer, None, resolve_formats(cfg))).__name__ == "OwnModel"
+
+
 def test_a_new_head_is_no_missing_weight_and_depends_on_the_seed(make_config: Callable[..., Any]) -> None:
     cfg = make_config("classification")
     one, two = load(cfg, LABELS), load(cfg, LABELS)

@@ -95,6 +95,20 @@ def test_progress_speaks_in_plain_lines_outside_a_terminal_and_always_at_the_end
     assert said[-1] == "eval at step 50  loss 1.0000"
 
 
+def test_in_a_terminal_the_line_is_live_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    shown = io.StringIO()
+    screen = Screen(tmp_path / "console.log")
+    screen.console = Console(file=shown, force_terminal=True, width=120)
+    with Progress(screen, 20) as progress:
+        for row in rows([1.0] * 20, examples=2):
+            progress.step(row)
+        assert progress._live is not None
+        progress._live.refresh()
+    screen.close()
+    assert "step 20/20  loss 1.0000" in shown.getvalue() and "ETA" in shown.getvalue()
+    assert (tmp_path / "console.log").read_text() == "", "the log holds lines, not frames"
+
+
 def test_a_quiet_screen_says_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Screen(tmp_path / "console.log", quiet=True).say("hello")
     assert capsys.readouterr().out == "" and not (tmp_path / "console.log").exists()
