@@ -49,7 +49,13 @@ def run(cfg: Config, dropped: Sequence[str] = ()) -> Outcome:
         if resume is not None:
             cfg = dataclasses.replace(cfg, output_dir=str(resume[0]))
     folder = RunFolder(Path(cfg.output_dir), leader=world()[0] == 0)
-    folder.begin(cfg.seed, settings)
+    try:
+        if resume is None:
+            folder.refuse_used()
+        folder.begin(cfg.seed, settings)
+    except BaseException:
+        folder.close()
+        raise
     try:
         return train(cfg, folder, resume[1] if resume else None, dropped)
     except KeyboardInterrupt as stop:

@@ -117,6 +117,15 @@ class RunFolder:
         if self._lock is not None:
             self._lock.close()
 
+    def refuse_used(self) -> None:
+        """Raise `UserError` where another run has left its steps here: two runs in one folder cannot be told apart."""
+        traces = [name for name in ("telemetry.jsonl", "summary.json", "model") if (self.path / name).exists()]
+        if self.leader and traces:
+            raise UserError(
+                f"output_dir={self.path} already holds a run ({', '.join(traces)}). Set another output_dir, or go on "
+                f"with that run: checkpoint.resume={self.path}"
+            )
+
     def begin(self, seed: int, config: dict[str, Any]) -> None:
         """Write `run.json` with state running, the versions, git commit, host, seed, start and the config's hash."""
         if not self.leader:

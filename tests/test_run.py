@@ -215,6 +215,15 @@ def test_a_folder_in_use_and_one_that_cannot_be_written(make_config: Callable[..
         RunFolder(tmp_path / "file" / "run")
 
 
+def test_a_second_run_does_not_write_into_the_first(make_config: Callable[..., Any]) -> None:
+    cfg = make_config(schedule__max_steps=2)
+    first = run(cfg)
+    before = (first.folder / "telemetry.jsonl").read_text(), (first.folder / "run.json").read_text()
+    with pytest.raises(UserError, match=r"already holds a run.*checkpoint\.resume="):
+        run(cfg)
+    assert ((first.folder / "telemetry.jsonl").read_text(), (first.folder / "run.json").read_text()) == before
+
+
 def test_a_full_disk_is_one_sentence_and_other_errors_are_not(tmp_path: Path) -> None:
     full = OSError(errno.ENOSPC, "No space left on device")
     assert "is full" in str(disk_full(full, tmp_path))
