@@ -43,7 +43,7 @@ def _dispatch(given: list[str]) -> int:
         near = nearest(verb, [*VERBS, *NOT_YET], 0.6)
         raise UserError(
             f"there is no verb {verb!r}"
-            + (f"; did you mean {near}?" if near else "")
+            + (f"; did you mean {near}?" if near else ".")
             + f" There are {', '.join(VERBS)}"
         )
     if "--version" in rest:

@@ -13,7 +13,15 @@ from typing import Any
 from runner.config.rules import refuse_warmup
 from runner.config.schema import Config
 from runner.errors import UserError, disk_full
-from runner.runfolder import JsonLines, RunFolder, read_telemetry, resolve_resume, write_json
+from runner.runfolder import (
+    JsonLines,
+    RunFolder,
+    changes_since,
+    newest_checkpoint,
+    read_telemetry,
+    resolve_resume,
+    write_json,
+)
 from runner.training.environment import device_name, prepare_environment, same_folder, set_early, world
 
 
@@ -37,7 +45,8 @@ class Outcome:
 def run(cfg: Config, dropped: Sequence[str] = ()) -> Outcome:
     """Train once and leave everything in `cfg.output_dir`, or in the run folder that is resumed.
 
-    `dropped` are settings that do not apply to the chosen options; they are shown. Raises `UserError` for what the user
+    `dropped` are settings that do not apply to the chosen options; they are shown, as are settings that a resumed run
+    changes. Raises `UserError` for what the user
     can mend. Whatever ends the run, `run.json` says why.
     """
     set_early(cfg)
@@ -47,6 +56,7 @@ def run(cfg: Config, dropped: Sequence[str] = ()) -> Outcome:
     if cfg.checkpoint.resume is not None:
         resume = resolve_resume(cfg.checkpoint.resume, Path(cfg.output_dir).parent, settings)
         if resume is not None:
+            dropped = [*dropped, *changes_since(resume[0], settings)]
             cfg = dataclasses.replace(cfg, output_dir=str(resume[0]))
     folder = RunFolder(Path(cfg.output_dir), leader=world()[0] == 0)
     try:
@@ -59,7 +69,13 @@ def run(cfg: Config, dropped: Sequence[str] = ()) -> Outcome:
     try:
         return train(cfg, folder, resume[1] if resume else None, dropped)
     except KeyboardInterrupt as stop:
-        folder.end("stopped", f"{str(stop) or 'SIGINT'}: interrupted at once, without a checkpoint of this moment", 130)
+        kept = newest_checkpoint(folder.path)
+        last = (
+            f"the last checkpoint is {kept}; checkpoint.resume={folder.path} goes on from it" if kept else "none saved"
+        )
+        reason = f"{str(stop) or 'SIGINT'}: interrupted at once, without a checkpoint of this moment ({last})"
+        folder.end("stopped", reason, 130)
+        print(f"\nSTOPPED  {reason}")
         return Outcome("stopped", folder.path)
     except UserError as error:
         folder.end("failed", str(error), error.exit_code)
@@ -109,7 +125,7 @@ def train(cfg: Config, folder: RunFolder, checkpoint: Path | None, dropped: Sequ
         # 1. What is trained on what.
         prepare_environment(cfg)
         for sentence in dropped:
-            screen.say(f"Left out: {sentence}", style="yellow")
+            screen.say(f"Note: {sentence}", style="yellow")
         tokenizer = load_tokenizer(cfg)
         data = prepare_data(cfg, tokenizer)
         plan = make_plan(cfg, len(data.train), world()[1])
@@ -149,9 +165,10 @@ def train(cfg: Config, folder: RunFolder, checkpoint: Path | None, dropped: Sequ
             step = trainer.state.global_step
             stopped = request.signal_name is not None and step < plan.total_steps
             ended = stopped or trainer.guard.ends_run is not None
-            if data.validation is not None and not ended and watch.evaluated_at != step:
+            evaluates = data.validation is not None and cfg.evaluation.eval_strategy != "no"
+            if evaluates and not ended and watch.evaluated_at != step:
                 trainer.evaluate()
-            report = class_report(trainer, data) if data.labels and data.validation is not None and not ended else None
+            report = class_report(trainer, data) if data.labels and evaluates and not ended else None
 
         # 5. What it came to.
         request.graceful = False
@@ -173,7 +190,7 @@ def train(cfg: Config, folder: RunFolder, checkpoint: Path | None, dropped: Sequ
             write_json(folder.path / "summary.json", summary)
             plot_loss(summary, folder.plots / "loss.png", f"{cfg.name}: {state}")
         if state != "stopped" and broken is None:
-            trainer.save_model(str(folder.model))
+            save_final(trainer, folder)
         name = cfg.checkpoint.metric_for_best_model
         metric = summary["eval"].get(name, summary["train_loss"]["smoothed_last"])
         metric_name = name if name in summary["eval"] else "loss"
@@ -181,6 +198,13 @@ def train(cfg: Config, folder: RunFolder, checkpoint: Path | None, dropped: Sequ
         folder.end(state, reason, outcome.exit_code, steps=step, metric=metric, metric_name=metric_name)
         close(screen, summary, folder.path, state, reason, clip_phrase(cfg), next_command(state, folder.path))
         return outcome
+
+
+def save_final(trainer: Any, folder: RunFolder) -> None:
+    """`model/`: the adapter or the model, its tokenizer, and beside an adapter the config that names the labels."""
+    trainer.save_model(str(folder.model))
+    if folder.leader and hasattr(trainer.model, "get_base_model"):
+        trainer.model.get_base_model().config.save_pretrained(folder.model)
 
 
 def judge(
@@ -201,6 +225,8 @@ def judge(
     damage = f" {broken} is not finite any more: no model is saved." if broken else ""
     if guard is not None:
         return "diverged", f"{guard} It ended at step {step} of {total_steps}; the first came at step {first}.{damage}"
+    if not math.isfinite(float(summary["eval"].get("eval_loss", 0.0))):
+        return "diverged", f"The held-out loss is {summary['eval']['eval_loss']} at step {step}.{damage}"
     lost = last is not None and not math.isfinite(last) and not summary["counts"]["last_step_skipped"]
     if broken is not None or lost:
         return "diverged", f"The loss is {last} at the end; the first non-finite loss came at step {first}.{damage}"

@@ -20,6 +20,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
+from runner.config.compare import check_resumed
 from runner.errors import UserError
 
 SCHEMA = 1
@@ -151,6 +152,7 @@ class RunFolder:
             "config_hash": config_hash(config),
         }
         write_json(self.path / "run.json", run)
+        write_json(self.path / "config.json", config)
 
     def end(self, state: str, reason: str | None, exit_code: int, **facts: Any) -> None:
         """Write the final state and `facts` (steps, metric, metric_name) into `run.json`."""
@@ -202,8 +204,9 @@ def newest_checkpoint(folder: Path) -> Path | None:
 def resolve_resume(resume: str, output_root: Path, config: dict[str, Any]) -> tuple[Path, Path] | None:
     """The (run folder, checkpoint) that `checkpoint.resume=resume` means; None where auto finds nothing to resume.
 
-    `output_root` is the folder that holds the runs of this name (outputs/<name>). auto = the newest run in it that is
-    not finished, has the same config and a usable checkpoint. Raises `UserError` for a folder without checkpoints.
+    Touches nothing. `output_root` is the folder that holds the runs of this name (outputs/<name>). auto = the newest
+    run in it that is not finished, has the same config and a usable checkpoint. Raises `UserError` for a folder without
+    checkpoints and for a run that has finished, `ConfigError` where the checkpoint does not fit `config`.
     """
     if resume != "auto":
         path = Path(resume)
@@ -211,12 +214,20 @@ def resolve_resume(resume: str, output_root: Path, config: dict[str, Any]) -> tu
             if read_json(path / "trainer_state.json") is None:
                 raise UserError(f"checkpoint.resume={resume}: there is no readable trainer_state.json in it.")
             folder = path.parent.parent if path.parent.name == "checkpoints" else path.parent
+            changes_since(folder, config)
             return folder.resolve(), path.resolve()
         checkpoint = newest_checkpoint(path)
         if checkpoint is None:
             raise UserError(
                 f"checkpoint.resume={resume}: no usable checkpoint in {path / 'checkpoints'}. Name a run folder that "
                 "has one, or leave resume out to start anew."
+            )
+        changes = changes_since(path, config)
+        run = read_json(path / "run.json") or {}
+        if run.get("state") == "finished" and not any(c.startswith("schedule.") for c in changes):
+            raise UserError(
+                f"checkpoint.resume={resume}: that run has finished, at step {run.get('steps')}. To train on, raise "
+                "schedule.max_steps or schedule.num_train_epochs."
             )
         return path.resolve(), checkpoint.resolve()
     wanted = config_hash(config)
@@ -228,6 +239,13 @@ def resolve_resume(resume: str, output_root: Path, config: dict[str, Any]) -> tu
         if run.get("state") != "finished" and run.get("config_hash") == wanted and checkpoint is not None:
             return folder.resolve(), checkpoint.resolve()
     return None
+
+
+def changes_since(folder: Path, config: dict[str, Any]) -> list[str]:
+    """Settings that differ from the config the run in `folder` began with, as sentences; `ConfigError` where the
+    checkpoint does not fit. [] for a folder that says nothing about its config."""
+    before = read_json(folder / "config.json")
+    return [] if before is None else check_resumed(before, json.loads(json.dumps(to_json(config))), str(folder))
 
 
 def now() -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from runner.config.schema import Clip
-from runner.errors import UserError
+from runner.errors import ConfigError, UserError
 from runner.run import run
 from runner.runfolder import newest_checkpoint, read_json, read_telemetry
 
@@ -135,3 +135,24 @@ def test_what_a_clipping_method_has_learnt_survives_a_resume(
     folder = cut_down(whole.folder, tmp_path / "cut")
     run(dataclasses.replace(cfg, checkpoint=dataclasses.replace(cfg.checkpoint, resume=str(folder))))
     assert facts(folder) == expected
+
+
+def resumed_with(cfg: Any, folder: Path, **changes: Any) -> Any:
+    for key, value in changes.items():
+        group, _, name = key.partition("__")
+        cfg = dataclasses.replace(cfg, **{group: dataclasses.replace(getattr(cfg, group), **{name: value})})
+    return dataclasses.replace(cfg, checkpoint=dataclasses.replace(cfg.checkpoint, resume=str(folder)))
+
+
+def test_a_finished_run_is_not_trained_past_its_end_unless_told(make_config: Callable[..., Any]) -> None:
+    cfg = make_config(schedule__max_steps=6, checkpoint__save_strategy="steps", checkpoint__save_steps=CUT)
+    folder = run(cfg).folder
+    before = {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file() and p.name != ".lock"}
+    with pytest.raises(UserError, match="has finished, at step 6"):
+        run(resumed_with(cfg, folder))
+    with pytest.raises(ConfigError, match=r"lora\.r was 8, is 4"):
+        run(resumed_with(cfg, folder, lora__r=4))
+    assert {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file() and p.name != ".lock"} == before
+    longer = run(resumed_with(cfg, folder, schedule__max_steps=8))
+    assert [row["step"] for row in read_telemetry(longer.folder)] == list(range(1, 9))
+    assert "Note: schedule.max_steps 6 -> 8" in (folder / "console.log").read_text()

@@ -205,6 +205,27 @@ def test_a_nan_loss_is_shown_as_nan_and_ends_as_diverged(
     assert "loss nan" in log and "3 of 3 steps with a non-finite loss (first at step 1)" in log
 
 
+def test_a_step_so_large_that_the_weights_break_is_no_finished_run(make_config: Callable[..., Any]) -> None:
+    cfg = with_validation(make_config(rows=40, schedule__max_steps=3, optim__learning_rate=1e30, lora__method="none"))
+    outcome = run(dataclasses.replace(cfg, evaluation=dataclasses.replace(cfg.evaluation, eval_strategy="epoch")))
+    assert (outcome.state, outcome.exit_code) == ("diverged", 1)
+
+
+def test_a_reader_that_goes_away_does_not_end_the_run(micro_model: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "RUNNER_CACHE": str(tmp_path / "cache")}
+    command = [*overrides(micro_model, tmp_path / "run"), "schedule.max_steps=3"]
+    command.remove("schedule.max_steps=24")
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(timeout=120) == 0
+    run_json = read_json(tmp_path / "run" / "run.json")
+    assert run_json is not None and run_json["state"] == "finished"
+
+
 def test_a_folder_in_use_and_one_that_cannot_be_written(make_config: Callable[..., Any], tmp_path: Path) -> None:
     held = RunFolder(tmp_path / "run")
     with pytest.raises(UserError, match="in use by another run"):
@@ -232,11 +253,21 @@ def test_a_full_disk_is_one_sentence_and_other_errors_are_not(tmp_path: Path) ->
 
 
 def test_judge() -> None:
-    good = {"train_loss": {"last": 1.0}, "counts": {"first_non_finite_step": None, "last_step_skipped": False}}
+    good = {
+        "eval": {},
+        "train_loss": {"last": 1.0},
+        "counts": {"first_non_finite_step": None, "last_step_skipped": False},
+    }
     assert judge(good, None, 10, 10, False) == ("finished", None)
     assert judge(good, "SIGTERM", 4, 10, True) == ("stopped", "SIGTERM at step 4 of 10; checkpoint-4 was saved.")
-    bad = {"train_loss": {"last": float("nan")}, "counts": {"first_non_finite_step": 3, "last_step_skipped": False}}
+    bad = {
+        "eval": {},
+        "train_loss": {"last": float("nan")},
+        "counts": {"first_non_finite_step": 3, "last_step_skipped": False},
+    }
     assert judge(bad, None, 10, 10, False)[0] == "diverged"
+    unheld = {**good, "eval": {"eval_loss": float("nan")}}
+    assert judge(unheld, None, 10, 10, False)[0] == "diverged"
     skipped = {**bad, "counts": {"first_non_finite_step": 10, "last_step_skipped": True}}
     assert judge(skipped, None, 10, 10, False)[0] == "finished"
     ended = judge(bad, None, 5, 10, False, guard="three in a row.", broken="lm_head.weight")

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import yaml
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from runner.config.build import Problem, build, config_from_dict, config_to_dict, plain, to_config
+from runner.config.complaints import encoding_sentence, missing_option, one_sentence, yaml_sentence
 from runner.config.frontdoor import Command, read_command, unknown
 from runner.config.layers import (
     HERE,
@@ -87,7 +89,11 @@ class Session:
         except ConfigError:
             raise
         except (HydraException, OmegaConfBaseException) as error:
-            raise ConfigError([*problems, one_sentence(error)]) from error
+            raise ConfigError([*problems, missing_option(error, self.groups) or one_sentence(error)]) from error
+        except yaml.YAMLError as error:
+            raise ConfigError([*problems, yaml_sentence(error)]) from error
+        except UnicodeDecodeError as error:
+            raise ConfigError([*problems, encoding_sentence(error)]) from error
         if problems or loaded is None:
             raise ConfigError(list(dict.fromkeys(problems)))
         return loaded
@@ -140,6 +146,13 @@ class Session:
     def _unknown_in_files(self, layers: list[Layer]) -> list[str]:
         found = []
         for layer in layers:
+            overlay = layer.config_path.partition("/")[0]
+            if overlay in OVERLAYS and layer.leaves and all(n.split(".")[0] == overlay for n in layer.leaves):
+                found.append(
+                    f"{layer.label}: its first line must be '# @package _global_' (without a byte order mark before "
+                    f"it); as it stands its keys land under {overlay}. and set nothing"
+                )
+                continue
             for name in layer.leaves:
                 head = name.partition(".")[0]
                 if head != "hydra" and head not in OVERLAYS and not is_known(name):
@@ -177,22 +190,6 @@ def apply_edits(tree: DictConfig, edits: list[str]) -> None:
                         del node[leaf]
             else:
                 OmegaConf.update(tree, name, override.value(), force_add=True)
-
-
-def one_sentence(error: BaseException) -> str:
-    """Hydra's and OmegaConf's errors without their advice, hints and links, in one line."""
-    texts = [str(error)] + ([str(error.__cause__)] if error.__cause__ else [])
-    lines = [line.strip() for text in texts for line in text.splitlines()]
-    noise = (
-        "Set the environment",
-        "See http",
-        "To append to your config",
-        "full_key:",
-        "object_type=",
-        "reference_type=",
-    )
-    kept = [line for line in lines if line and not line.startswith(noise)]
-    return " ".join(dict.fromkeys(kept)) or type(error).__name__
 
 
 def _settle_either(raw: dict[str, Any], found: dict[str, Origin], edits: list[str], dropped: list[str]) -> None:

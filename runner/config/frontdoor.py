@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -10,7 +11,8 @@ from hydra.core.override_parser.types import Override, ValueType
 from runner.config.layers import OVERLAYS
 from runner.config.names import is_known, known_keys, nearest, suggest
 from runner.config.quote import parse, quote
-from runner.config.renames import explain, find_option, find_rename
+from runner.config.renames import explain, find_option, find_rename, owned_trainer_field
+from runner.config.schema import Source
 from runner.config.trainer_fields import trainer_fields
 from runner.errors import ConfigError
 
@@ -158,12 +160,23 @@ def unknown(name: str, value: str | None, groups: dict[str, list[str]]) -> str:
     rename = find_rename(name)
     if rename is not None:
         return f"{leaf} is not a key here: {explain(rename, value)}"
+    owned = owned_trainer_field(leaf) if "." not in name and leaf in trainer_fields("sft") else None
+    if owned is not None:
+        return f"{leaf} is not a key here: {owned}" + (f"={value}" if value is not None and "=" not in owned else "")
     if leaf in trainer_fields("sft") and "." not in name:
         return f"there is no key {name!r}; it is an argument of the trainer: use trainer.{name}"
     if "." not in name:
         group = nearest(name, groups, 0.75)
         if group:
             return f"there is no key {name!r}; did you mean {group}?"
+    parts = name.split(".")
+    if parts[:2] == ["dataset", "sources"] and len(parts) == 4:
+        fields = [f.name for f in dataclasses.fields(Source)]
+        close = nearest(parts[3], fields, 0.5)
+        also = f"; did you mean {'.'.join(parts[:3])}.{close}?" if close else ""
+        return f"there is no key {name!r}; a source has {', '.join(fields)}{also}"
+    if len(parts) == 2 and parts[0] == "dataset" and leaf in {f.name for f in dataclasses.fields(Source)}:
+        return f"there is no key {name!r}; it belongs to a source: dataset.sources.NAME.{leaf} (dataset=file: file)"
     near = suggest(name)
     if near:
         return f"there is no key {name!r}; did you mean {near}?"

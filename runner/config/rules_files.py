@@ -17,7 +17,10 @@ def looks_local(path: str) -> bool:
     text = str(path)
     if text.startswith(("/", "./", "../", "~", "\\")) or "\\" in text or text[1:3] in (":/", ":\\"):
         return True
-    return text.lower().endswith(_FILE_ENDINGS) or text.count("/") > 1
+    if text.lower().endswith(_FILE_ENDINGS) or text.count("/") > 1:
+        return True
+    # OWNER/NAME of a hub, unless OWNER is a folder here: then it is a misspelt file in it.
+    return "/" in text and Path(text).parent.is_dir()
 
 
 def _absent(path: str | None) -> bool:

@@ -86,7 +86,9 @@ def folder_files(folder: Path) -> list[Path]:
 
 def _looks_local(path: str) -> bool:
     starts = path.startswith((".", "/", "~", "\\")) or "\\" in path
-    return starts or path.lower().endswith(EXTENSIONS) or not _HUB_NAME.fullmatch(path)
+    # OWNER/NAME of a hub, unless OWNER is a folder here: then it is a misspelt file in it.
+    inside = "/" in path and Path(path).parent.is_dir()
+    return starts or inside or path.lower().endswith(EXTENSIONS) or not _HUB_NAME.fullmatch(path)
 
 
 @contextlib.contextmanager

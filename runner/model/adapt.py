@@ -90,6 +90,13 @@ def add_adapter(cfg: Config, model: PreTrainedModel) -> Any:
     classification = cfg.task.name == "classification"
     heads = head_names(model) if classification else []
     saved = list(dict.fromkeys([*(lora.modules_to_save or []), *heads]))
+    there = {name.split(".")[-1] for name, _ in model.named_modules()}
+    unknown = [name for name in saved if name not in there]
+    if unknown:
+        raise UserError(
+            f"lora.modules_to_save={lora.modules_to_save}: this model has no module {', '.join(unknown)}; it has "
+            f"{', '.join(sorted(n for n in there if n and not n.isdigit()))}."
+        )
     config = LoraConfig(
         task_type=TaskType.SEQ_CLS if classification else TaskType.CAUSAL_LM,
         r=lora.r,

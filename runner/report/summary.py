@@ -57,6 +57,7 @@ def summarize(rows: list[dict[str, Any]], log_history: list[dict[str, Any]], fac
         "counts": {
             "non_finite_steps": len(bad),
             "first_non_finite_step": bad[0] if bad else None,
+            "non_finite_gradients": int((~np.isfinite(norms)).sum()) if rows else 0,
             "skipped_steps": sum(bool(r.get("skipped")) for r in rows),
             "last_step_skipped": bool(rows and rows[-1].get("skipped")),
             "clipped_steps": sum(c < 1 for c in coefficients),
@@ -81,6 +82,8 @@ def count_line(summary: dict[str, Any], clip: str) -> str:
     parts = [f"{counts['non_finite_steps']} of {n} steps with a non-finite loss"]
     if counts["first_non_finite_step"] is not None:
         parts[0] += f" (first at step {counts['first_non_finite_step']})"
+    if counts["non_finite_gradients"]:
+        parts.append(f"{counts['non_finite_gradients']} with a non-finite gradient")
     parts.append(f"{counts['skipped_steps']} skipped")
     parts.append(f"{counts['clipped_steps']} clipped ({clip})")
     return ", ".join(parts)

@@ -64,10 +64,15 @@ def accumulation_for(batch: Batch, processes: int) -> int:
 
 
 def warmup_steps_for(schedule: Schedule, total_steps: int) -> int:
-    """Optimizer steps of warmup: the count, or the ratio of `total_steps` rounded up (as transformers does)."""
+    """Optimizer steps of warmup: the count, or the ratio of `total_steps` rounded up (as transformers does).
+
+    A ratio below 1 leaves at least one step at the full rate, so that a run of one step is no run of warmup alone.
+    """
     if schedule.warmup_steps is not None:
         return schedule.warmup_steps
-    return math.ceil((schedule.warmup_ratio or 0.0) * total_steps)
+    ratio = schedule.warmup_ratio or 0.0
+    steps = math.ceil(ratio * total_steps)
+    return min(steps, total_steps - 1) if ratio < 1 else steps
 
 
 def make_plan(cfg: Config, rows: int, processes: int) -> Plan:

@@ -157,6 +157,19 @@ def test_planned_and_out_of_scope_options() -> None:
     assert "P-Tuning" in SESSION.read(["lora=ptuning"]).problems[0]
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("num_train_epochs=3", "use schedule.num_train_epochs=3"),
+        ("per_device_train_batch_size=4", "use batch.per_device_train_batch_size=4"),
+        ("dataset.columns={a: b}", "dataset.sources.NAME.columns"),
+        ("dataset.sources.chat.pth=x", "did you mean dataset.sources.chat.path?"),
+    ],
+)
+def test_the_first_answer_is_the_right_one(line: str, words: str) -> None:
+    assert words in SESSION.read([line]).problems[0]
+
+
 def test_a_group_is_not_a_value_and_a_dict_key_is_not_a_group() -> None:
     assert "chooses one of" in problems("lora={r: 4}")[0]
     assert "holds keys" in problems("dataset.validation=0.1")[0]

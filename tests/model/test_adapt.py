@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from peft import PeftModel
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from runner.errors import UserError
 from runner.model.adapt import adapt, human
@@ -62,6 +62,11 @@ def test_targets_that_do_not_exist_list_those_that_do(make_config: Callable[...,
         adapted(make_config(lora__target_modules=["query_key_value"]))
 
 
+def test_modules_to_save_that_do_not_exist_are_refused(make_config: Callable[..., Any]) -> None:
+    with pytest.raises(UserError, match=r"has no module nope; it has .*lm_head"):
+        adapted(make_config(lora__modules_to_save=["nope", "lm_head"]))
+
+
 def test_full_trains_everything(make_config: Callable[..., Any]) -> None:
     model, trainable = adapted(make_config(lora__method="none"))
     assert trained_names(model) == {n for n, _ in model.named_parameters()}
@@ -83,8 +88,11 @@ def test_freeze_by_pattern(make_config: Callable[..., Any]) -> None:
 def test_a_classification_head_is_trained_and_saved_with_the_adapter(make_config: Callable[..., Any]) -> None:
     cfg = make_config("classification", schedule__max_steps=4, optim__learning_rate=1e-2)
     outcome = run(cfg)
-    base = AutoModelForSequenceClassification.from_pretrained(cfg.model.path, num_labels=3)
+    config = AutoConfig.from_pretrained(outcome.folder / "model")
+    assert config.id2label == {0: "neg", 1: "neu", 2: "pos"}
+    base = AutoModelForSequenceClassification.from_pretrained(cfg.model.path, config=config)
     loaded = PeftModel.from_pretrained(base, outcome.folder / "model")
+    assert loaded.config.id2label[2] == "pos"
     saved = {n: p for n, p in loaded.named_parameters() if "score" in n and "modules_to_save" in n}
     assert saved, "the head is in the adapter"
     start = load_model(cfg, load_tokenizer(cfg), ["neg", "neu", "pos"], resolve_formats(cfg))

@@ -31,7 +31,7 @@ def test_summary_counts_the_truth() -> None:
     assert summary["steps"] == 4 and summary["seconds"] == 2.0 and summary["tokens"] == 40
     counts = summary["counts"]
     assert counts == {
-        "non_finite_steps": 1, "first_non_finite_step": 2, "skipped_steps": 0,
+        "non_finite_steps": 1, "first_non_finite_step": 2, "non_finite_gradients": 0, "skipped_steps": 0,
         "last_step_skipped": False, "clipped_steps": 2, "steps_measured": 4
     }  # fmt: skip
     assert summary["train_loss"]["lowest"] == 1.0 and summary["eval"]["eval_loss"] == 1.5

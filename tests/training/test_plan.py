@@ -47,7 +47,7 @@ def test_global_batch_size_sets_the_accumulation() -> None:
 @given(st.integers(1, 5000), st.floats(0, 0.99))
 def test_warmup_is_what_transformers_makes_of_it(total: int, ratio: float) -> None:
     steps = warmup_steps_for(Schedule(warmup_ratio=ratio), total)
-    assert steps == math.ceil(total * ratio)
+    assert steps == min(math.ceil(total * ratio), total - 1)
 
 
 @pytest.mark.parametrize(
