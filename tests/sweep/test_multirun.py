@@ -44,7 +44,8 @@ def test_eight_runs_in_eight_folders_named_by_their_overrides(tmp_path):
     for folder in folders:
         run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
         assert run["state"] == "finished"
-        for part in ("optim.learning_rate=1e-", "precision=", "clip="):
+        # Hydra writes 1e-4 as 0.0001.
+        for part in ("optim.learning_rate=0.00", "precision=", "clip="):
             assert part in folder.name
     assert len({json.loads((folder / "run.json").read_text())["pid"] for folder in folders}) == 8
     assert "8 of 8 trials finished" in said
@@ -61,7 +62,7 @@ def test_one_trial_that_cannot_load_its_model_stops_no_other(tmp_path):
     assert states == {
         (model, rate): state
         for model, state in (("qwen2_tiny", "finished"), ("no_model", "failed"))
-        for rate in ("optim.learning_rate=1e-4", "optim.learning_rate=1e-3")
+        for rate in ("optim.learning_rate=0.0001", "optim.learning_rate=0.001")
     }
     assert all(row["reason"] for row in report["trials"] if row["state"] == "failed")
     assert "2 of 4 trials finished" in said
