@@ -182,6 +182,12 @@ def train(cfg: Config, folder: RunFolder, checkpoint: Path | None, dropped: Sequ
         }
         if report is not None:
             facts["classification"] = report
+        if cfg.checkpoint.load_best_model_at_end and trainer.state.best_model_checkpoint is not None:
+            facts["best"] = {
+                "checkpoint": Path(trainer.state.best_model_checkpoint).name,
+                "metric": cfg.checkpoint.metric_for_best_model,
+                "value": trainer.state.best_metric,
+            }
         summary = summarize(rows, trainer.state.log_history, facts)
         broken = non_finite_weights(trainer.model)
         signal_name = request.signal_name if stopped else None

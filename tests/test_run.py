@@ -104,6 +104,7 @@ def test_best_model_limit_and_early_stopping(make_config: Callable[..., Any]) ->
     assert run_json["steps"] == 6 and "Early stopping at step 6 of 40" in run_json["reason"]
     kept = sorted(p.name for p in (outcome.folder / "checkpoints").glob("checkpoint-*"))
     assert kept == ["checkpoint-2", "checkpoint-6"]
+    assert "model/ is checkpoint-2, the best by eval_macro_f1" in (outcome.folder / "console.log").read_text()
 
 
 @pytest.mark.parametrize("kind", ["cosine", "linear", "polynomial", "constant", "wsd"])

@@ -44,6 +44,9 @@ def close(
     if reason:
         screen.say(reason)
     screen.say(f"Counted: {count_line(summary, clip)}.")
+    best = summary.get("best")
+    if best:
+        screen.say(f"model/ is {best['checkpoint']}, the best by {best['metric']} ({best['value']:.4f}).")
     report = summary.get("classification")
     if report:
         class_table(screen, report)
