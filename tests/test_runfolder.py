@@ -33,7 +33,8 @@ values = st.recursive(
 
 @given(values)
 def test_everything_written_is_valid_json(value: object) -> None:
-    json.loads(json.dumps(to_json(value), allow_nan=False))
+    written = json.dumps(to_json(value), allow_nan=False)
+    assert json.dumps(json.loads(written)) == written
 
 
 @pytest.mark.parametrize("value", [1.5, math.inf, -math.inf])
