@@ -46,8 +46,7 @@ def run(cfg: Config, dropped: Sequence[str] = ()) -> Outcome:
     """Train once and leave everything in `cfg.output_dir`, or in the run folder that is resumed.
 
     `dropped` are settings that do not apply to the chosen options; they are shown, as are settings that a resumed run
-    changes. Raises `UserError` for what the user
-    can mend. Whatever ends the run, `run.json` says why.
+    changes. Raises `UserError` for what the user can mend. Whatever ends the run, `run.json` says why.
     """
     set_early(cfg)
     settings = dataclasses.asdict(cfg)
