@@ -24,9 +24,10 @@ from runner.config.compare import check_resumed
 from runner.errors import UserError
 
 SCHEMA = 1
-STATES = ("running", "finished", "stopped", "diverged", "failed")
+FINAL = ("finished", "stopped", "diverged", "failed")
+"""States of a run that has ended; a run that has not is `running`."""
+
 LIBRARIES = ("torch", "transformers", "trl", "peft", "datasets", "accelerate", "hydra-core")
-_NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def to_json(value: Any) -> Any:
@@ -40,9 +41,14 @@ def to_json(value: Any) -> Any:
     return value
 
 
-def number(value: Any) -> Any:
-    """The float behind NaN, Infinity or -Infinity as `to_json` writes them; anything else is returned as it is."""
-    return _NON_FINITE.get(value, value) if isinstance(value, str) else value
+def number(value: Any) -> float | None:
+    """`value` as a float; the strings NaN and Infinity count, anything else that is no number is None."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        return float(value)
+    except ValueError:
+        return None
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -92,7 +98,6 @@ class RunFolder:
         self.path = path
         self.leader = leader
         self._lock: IO[str] | None = None
-        self.checkpoints = path / "checkpoints"
         self.model = path / "model"
         self.plots = path / "plots"
         if not leader:

@@ -138,9 +138,8 @@ class Session:
                 where[edit.partition("=")[0]] = "set by the front door (see dropped)"
         sweep = dict(raw.get("hydra", {}).get("sweeper", {}).get("params") or {})
         with open_dict(tree):
-            hydra_node = tree.pop("hydra")
+            del tree["hydra"]
             resolved = OmegaConf.create(values)
-        del hydra_node
         return Loaded(built.config, resolved, where, dropped, lines + edits, edits, sweep)
 
     def _unknown_in_files(self, layers: list[Layer]) -> list[str]:

@@ -1,9 +1,23 @@
-"""What lies near a path that is not there."""
+"""Whether a path can only be local, and what lies near one that is not there."""
 
 from __future__ import annotations
 
 import difflib
+import re
 from pathlib import Path
+
+_ENDINGS = (".json", ".jsonl", ".csv", ".tsv", ".parquet", ".txt", ".gz", ".arrow")
+_HUB_NAME = re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)?")
+
+
+def looks_local(path: str) -> bool:
+    """Whether `path` can only be a file or folder: a hub id is NAME or OWNER/NAME without a file's ending.
+
+    OWNER/NAME where OWNER is a folder here is a misspelt file in that folder.
+    """
+    if path.startswith((".", "/", "~")) or path.lower().endswith(_ENDINGS) or not _HUB_NAME.fullmatch(path):
+        return True
+    return "/" in path and Path(path).parent.is_dir()
 
 
 def near(path: Path) -> str:

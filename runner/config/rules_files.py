@@ -6,21 +6,8 @@ import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 
-from runner.config.nearby import near
+from runner.config.nearby import looks_local, near
 from runner.config.schema import Config
-
-_FILE_ENDINGS = (".json", ".jsonl", ".csv", ".tsv", ".parquet", ".txt", ".gz", ".arrow")
-
-
-def looks_local(path: str) -> bool:
-    """Whether a path can only be a file or folder: a hub id is NAME or OWNER/NAME without a file's ending."""
-    text = str(path)
-    if text.startswith(("/", "./", "../", "~", "\\")) or "\\" in text or text[1:3] in (":/", ":\\"):
-        return True
-    if text.lower().endswith(_FILE_ENDINGS) or text.count("/") > 1:
-        return True
-    # OWNER/NAME of a hub, unless OWNER is a folder here: then it is a misspelt file in it.
-    return "/" in text and Path(text).parent.is_dir()
 
 
 def _absent(path: str | None) -> bool:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from runner.config.nearby import near
+from runner.config.nearby import looks_local, near
 from runner.config.schema import Dataset, Source
 from runner.data.files import EXTENSIONS, read_file
 from runner.data.llamafactory import read_dataset_info
 from runner.errors import DataError
-
-_HUB_NAME = re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)?")
 
 
 def resolve_sources(dataset: Dataset) -> tuple[dict[str, Source], list[str]]:
@@ -58,7 +55,7 @@ def load_rows(name: str, source: Source, offline: bool = False) -> list[Any]:
                 f"{path.suffix or 'a file without ending'}; {_KINDS}"
             )
         return read_file(path)
-    if _looks_local(source.path):
+    if looks_local(source.path):
         raise DataError(f"dataset.sources.{name}.path={source.path}: no such file or folder{near(path)}.")
     return _load_from_hub(name, source, offline)
 
@@ -82,13 +79,6 @@ def folder_files(folder: Path) -> list[Path]:
         listed = f" It holds: {', '.join(there[:8])}." if there else " It is empty."
         raise DataError(f"The folder {folder} has no file to read; {_KINDS}{listed}")
     return files
-
-
-def _looks_local(path: str) -> bool:
-    starts = path.startswith((".", "/", "~", "\\")) or "\\" in path
-    # OWNER/NAME of a hub, unless OWNER is a folder here: then it is a misspelt file in it.
-    inside = "/" in path and Path(path).parent.is_dir()
-    return starts or inside or path.lower().endswith(EXTENSIONS) or not _HUB_NAME.fullmatch(path)
 
 
 @contextlib.contextmanager

@@ -9,15 +9,14 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from runner.config.nearby import near
+from runner.config.nearby import looks_local, near
 from runner.errors import UserError
 
 
 def check_location(path: str) -> None:
     """Raise `UserError` where `path` looks like a local folder and is not there."""
     local = Path(path).expanduser()
-    looks_local = path.startswith((".", "/", "~")) or path.count("/") > 1
-    if not looks_local or local.exists():
+    if not looks_local(path) or local.exists():
         return
     raise UserError(
         f"model.path={path}: there is no such folder{near(local)}. Give a local folder or a hub id (Qwen/Qwen2.5-7B)."

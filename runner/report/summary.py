@@ -27,10 +27,10 @@ def summarize(rows: list[dict[str, Any]], log_history: list[dict[str, Any]], fac
     """
     source = rows or [r for r in log_history if "loss" in r]
     steps = [int(r["step"]) for r in source]
-    loss = np.array([float(number(r["loss"])) for r in source])
-    norms = np.array([float(number(r.get("grad_norm", math.nan))) for r in source])
+    loss = np.array([number(r["loss"]) for r in source], dtype=float)
+    norms = np.array([number(r.get("grad_norm")) for r in source], dtype=float)
     smooth = smoothed(loss)
-    coefficients = [number(r["clip_coef"]) for r in source if r.get("clip_coef") is not None]
+    coefficients = np.array([number(r.get("clip_coef")) for r in source], dtype=float)
     evaluations = [
         {k: v for k, v in r.items() if k.startswith("eval_") or k in ("step", "epoch")}
         for r in log_history
@@ -42,7 +42,7 @@ def summarize(rows: list[dict[str, Any]], log_history: list[dict[str, Any]], fac
     return {
         "schema": SCHEMA,
         "steps": steps[-1] if steps else 0,
-        "seconds": float(sum(number(r.get("seconds", 0.0)) for r in rows)),
+        "seconds": sum(number(r.get("seconds")) or 0.0 for r in rows),
         "tokens": sum(int(r.get("tokens", 0)) for r in rows),
         "train_loss": {
             "first": float(loss[0]) if loss.size else None,
@@ -60,7 +60,7 @@ def summarize(rows: list[dict[str, Any]], log_history: list[dict[str, Any]], fac
             "non_finite_gradients": int((~np.isfinite(norms)).sum()) if rows else 0,
             "skipped_steps": sum(bool(r.get("skipped")) for r in rows),
             "last_step_skipped": bool(rows and rows[-1].get("skipped")),
-            "clipped_steps": sum(c < 1 for c in coefficients),
+            "clipped_steps": int((coefficients < 1).sum()),
             "steps_measured": len(source),
         },
         "eval": evaluations[-1] if evaluations else {},

@@ -5,20 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from runner.runfolder import SCHEMA, now, read_json, write_json
-
-FINAL = ("finished", "stopped", "diverged", "failed")
-"""States of a run that has ended."""
-
-
-def number(value: Any) -> float | None:
-    """Return `value` as a float; the strings "NaN" and "Infinity" count, anything else that is no number is None."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    try:
-        return float(value)
-    except ValueError:
-        return None
+from runner.runfolder import FINAL, SCHEMA, now, number, read_json, write_json
 
 
 def own_record(folder: Path, pid: int) -> dict[str, Any]:

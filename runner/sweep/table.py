@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from runner.errors import UserError
-from runner.runfolder import SCHEMA, read_json, write_json
+from runner.runfolder import SCHEMA, number, read_json, write_json
 from runner.sweep import callback
-from runner.sweep.record import losses_of, metric_of, number, one_line
+from runner.sweep.record import losses_of, metric_of, one_line
 
 
 @dataclass

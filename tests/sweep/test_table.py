@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from runner.runfolder import number
 from runner.sweep import callback
-from runner.sweep.record import number
 from runner.sweep.table import finish_sweep, print_table, read_rows
 
 
