@@ -74,6 +74,8 @@ def typed(kind: Any, value: Any) -> tuple[Any, str | None]:
 
     if kind is Any:
         return value, None
+    if value is False and any("off" in get_args(m) for m in members(kind) if get_origin(m) is Literal):
+        value = "off"  # YAML 1.1 reads a bare off as false
     if _bool_mistake(kind, value):
         quote = " (write '" + str(value).lower() + "' in quotes if it is text)" if isinstance(value, bool) else ""
         return value, f"takes {describe(kind)}" + (quote if str in members(kind) else "")

@@ -150,7 +150,7 @@ def test_unknown_option_lists_options_and_nearest() -> None:
 
 
 def test_planned_and_out_of_scope_options() -> None:
-    for line in ("engine=zero3", "stability=strict", "tracking=swanlab"):
+    for line in ("engine=zero3", "tracking=swanlab"):
         assert "planned" in SESSION.read([line]).problems[0]
     for task in ("dpo", "kto", "ppo", "rm"):
         assert "out of scope" in SESSION.read([f"task={task}"]).problems[0]

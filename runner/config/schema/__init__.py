@@ -10,9 +10,9 @@ from runner.config.schema.lora import Lora
 from runner.config.schema.model import Model
 from runner.config.schema.optim import Optim
 from runner.config.schema.precision import LossScale, Precision
-from runner.config.schema.root import Checks, Config
+from runner.config.schema.root import Checks, Config, Planted
 from runner.config.schema.schedule import Schedule
-from runner.config.schema.stability import Guard, Stability
+from runner.config.schema.stability import Guard, Incident, Probes, Rollback, Stability
 from runner.config.schema.task import Task
 from runner.config.schema.tracking import Tracking
 
@@ -26,11 +26,15 @@ __all__ = [
     "Engine",
     "Evaluation",
     "Guard",
+    "Incident",
     "Lora",
     "LossScale",
     "Model",
     "Optim",
+    "Planted",
     "Precision",
+    "Probes",
+    "Rollback",
     "Schedule",
     "Source",
     "Stability",

@@ -30,6 +30,29 @@ class Checks:
 
 
 @dataclass
+class Planted:
+    """A fault put into the run on purpose by `+fault=...`, to see what an incident looks like."""
+
+    fault: Literal[
+        "none",
+        "nan_loss",
+        "nan_gradient",
+        "nan_weight",
+        "nan_optimizer_state",
+        "nan_embedding_row",
+        "fp16_forward_overflow",
+        "fp16_backward_overflow",
+    ] = "none"
+    """Which one; none in every real run."""
+
+    step: int = 5
+    """Optimizer step at which it happens, counted from 1; faults of the weights' scale are there from the start."""
+
+    layer: int | None = None
+    """Layer that is hit; null = the middle one."""
+
+
+@dataclass
 class Config:
     """Fourteen groups, and what belongs to none of them."""
 
@@ -89,6 +112,9 @@ class Config:
 
     checks: Checks = field(default_factory=Checks)
     """Findings to ignore."""
+
+    planted: Planted = field(default_factory=Planted)
+    """A fault on purpose."""
 
     trainer: dict[str, Any] = field(default_factory=dict)
     """Any other SFTConfig (sft) or TrainingArguments (classification) field by its own name; a field that a group

@@ -5,28 +5,115 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+Action = Literal["warn", "skip", "rollback", "stop", "ignore"]
+
 
 @dataclass
 class Guard:
-    """What happens when the loss or the gradient of a step is NaN or infinite."""
+    """What happens to a step whose loss or gradient is not finite, or far above the steps before it."""
 
-    on_nonfinite: Literal["warn", "skip", "stop", "ignore"] = "warn"
-    """warn = take and count the step; skip = no update, the schedule waits; stop = end the run; ignore = bare."""
+    on_nonfinite: Action = "warn"
+    """warn = take and count the step; skip = no update, the schedule waits; rollback = skip, and go back to the last
+    good snapshot; stop = end the run; ignore = bare."""
+
+    on_spike: Action = "warn"
+    """The same for a spike: a loss or gradient norm far above those of the accepted steps before it."""
+
+    spike_z: float = 8.0
+    """Robust z-score (distance to the median in units of 1.4826 MAD) from which loss or log gradient norm is a spike."""
+
+    spike_window: int = 128
+    """Accepted steps that a spike is measured against."""
+
+    spike_min_steps: int = 32
+    """Accepted steps before the first spike can be called."""
 
     max_consecutive: int = 3
-    """This many non-finite steps in a row end the run (warn, skip): nothing is learnt from NaN weights."""
+    """Broken steps in a row: after so many, skip rolls back once and then ends the run; warn ends it."""
+
+    min_loss_scale: float = 128.0
+    """fp16: an overflow at this loss scale or below is a broken step; above it, it is the scale's own search."""
+
+
+@dataclass
+class Rollback:
+    """The snapshot of weights, optimizer, scheduler and loss scale that a roll-back returns to."""
+
+    snapshot: Literal["auto", "memory", "disk"] = "auto"
+    """Where it is kept. auto = memory with LoRA, disk for full fine-tuning."""
+
+    every: int = 25
+    """Steps between two snapshots; only steps that were good are kept."""
+
+    lr_backoff: float = 0.5
+    """The learning rate is multiplied by this at each roll-back; 1 leaves it."""
+
+    max_rollbacks: int = 3
+    """Roll-backs of one run; the next one ends it."""
+
+
+@dataclass
+class Probes:
+    """Measurements that cost extra forward passes. Each is an interval in optimizer steps; null switches it off."""
+
+    line: int | None = 100
+    """Loss along the update just made, same batch, dropout off: does the step overshoot?"""
+
+    replay: int | None = 100
+    """Loss of the same batch before and after its own update."""
+
+    lost_updates: int | None = 100
+    """Share of weights that the update did not change, because their number format has no value in between."""
+
+    probe_set: int | None = 500
+    """Loss of the same fixed examples, also at the start and at the end: is anything learnt?"""
+
+    probe_set_size: int = 64
+    """Examples of the probe set; held-out ones where there are enough."""
+
+
+@dataclass
+class Incident:
+    """The folder `incident-<step>/` that a broken step leaves."""
+
+    save: bool = True
+    """Write it; `python -m runner replay FOLDER` repeats the step."""
+
+    save_text: bool = True
+    """Put the text of the rows in; false keeps row ids, token ids and lengths."""
+
+    max_incidents: int = 5
+    """Folders of one run; later incidents are counted only."""
 
 
 @dataclass
 class Stability:
-    """observe writes every fact to the run folder; guarded also skips broken steps; off measures nothing beyond HF's
-    own log."""
+    """observe writes every fact and changes no number; guarded skips broken steps and rolls back; strict ends at the
+    first incident; off measures nothing beyond HF's own log."""
 
     telemetry: bool = True
     """Write `telemetry.jsonl`, one row per optimizer step, flushed at once."""
 
+    per_example: bool = True
+    """Put each example's loss into the row."""
+
+    weight_statistics_every: int | None = None
+    """Steps between update size, weight size, RMS_t, gradient norm per module; null = 1 with LoRA, 10 otherwise."""
+
+    base_loss: Literal["off", "sampled", "all"] = "sampled"
+    """Loss of the start model on the training rows: off, of up to 200 planned steps (about 2 % of the run), of all."""
+
+    probes: Probes = field(default_factory=Probes)
+    """Extra measurements."""
+
     guard: Guard = field(default_factory=Guard)
     """What happens to a broken step."""
+
+    rollback: Rollback = field(default_factory=Rollback)
+    """What a roll-back returns to."""
+
+    incident: Incident = field(default_factory=Incident)
+    """What a broken step leaves behind."""
 
     deterministic: bool = False
     """Ask torch for deterministic kernels (slower on a GPU)."""
