@@ -111,6 +111,7 @@ def train(cfg: Config, folder: RunFolder, checkpoint: Path | None, dropped: Sequ
     from runner.report.progress import Progress
     from runner.report.screen import Screen
     from runner.report.summary import summarize
+    from runner.training.base_loss import compute_base_loss
     from runner.training.build import build_trainer
     from runner.training.plan import learning_rate_for, make_plan
     from runner.training.stopping import StopCallback, StopRequest
@@ -151,15 +152,31 @@ def train(cfg: Config, folder: RunFolder, checkpoint: Path | None, dropped: Sequ
             screen.say(f"Resumes from {checkpoint}", style="cyan")
 
         # 4. Training writes facts.
-        telemetry = None
+        telemetry = probes = None
         if folder.leader and cfg.stability.telemetry:
             telemetry = stack.enter_context(contextlib.closing(JsonLines(folder.path / "telemetry.jsonl")))
+            probes = stack.enter_context(contextlib.closing(JsonLines(folder.path / "probes.jsonl")))
+        noise: dict[str, Any] = {}
+
+        def before_training(trainer: Any) -> None:
+            """The start model's loss on the rows to come, and how far the loss is expected to move."""
+            base = compute_base_loss(cfg, plan, data, trainer, folder.path)
+            trainer.instruments.base_of = base.of
+            noise.update(base.noise)
+            for line in base.lines():
+                screen.say(line)
+
         with Progress(screen, plan.total_steps) as progress:
-            watch = Watch(progress, telemetry)
+            watch = Watch(progress, telemetry, probes)
             stop = StopCallback(request)
             trainer = build_trainer(
-                cfg, plan, formats, rate, model, tokenizer, data, folder.path, watch.row, [watch, stop]
-            )
+                cfg, plan, formats, rate, model, tokenizer, data, folder.path, watch.row, [watch, stop],
+                on_probe=watch.probe, before_training=before_training,
+            )  # fmt: skip
+            if cfg.planted.fault != "none":
+                from runner.lab.faults import plant
+
+                screen.say(plant(cfg, trainer), style="yellow")
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
             step = trainer.state.global_step
             stopped = request.signal_name is not None and step < plan.total_steps
@@ -178,6 +195,7 @@ def train(cfg: Config, folder: RunFolder, checkpoint: Path | None, dropped: Sequ
             "trainable_parameters": trainable.trained,
             "total_parameters": trainable.total,
             "learning_rate": rate,
+            "noise": noise,
         }
         if report is not None:
             facts["classification"] = report

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.table import Table
 
 from runner.report.curve import text_curve
 from runner.report.progress import clock
 from runner.report.screen import Screen
-from runner.report.summary import count_line, smoothed
+from runner.report.summary import count_line, smooth_curve
 
 
 def shown_path(path: Path) -> str:
@@ -27,8 +27,7 @@ def close(
     screen: Screen, summary: dict[str, Any], folder: Path, state: str, reason: str | None, clip: str, next_command: str
 ) -> None:
     """Print what a run came to. `reason` says why it did not simply finish."""
-    curve = summary["curve"]
-    lines = text_curve(curve["step"], smoothed(np.asarray(curve["loss"], dtype=float)))
+    lines = text_curve(*smooth_curve(summary), marks=summary["counts"]["non_finite_steps_at"])
     if lines:
         screen.say("\ntrain loss, smoothed")
     for line in lines:
@@ -37,13 +36,19 @@ def close(
     loss, held_out = summary["train_loss"], summary["eval"]
     words = f"{state.upper()}  {summary['steps']} steps in {clock(summary['seconds'])}"
     if loss["first"] is not None:
-        words += f", train loss {loss['first']:.4f} at the start, {loss['smoothed_last']:.4f} at the end (smoothed)"
+        end = loss["smoothed_last"]
+        how = " (smoothed)" if math.isfinite(end) else ""
+        words += f", train loss {loss['first']:.4f} at the start, {end:.4f} at the end{how}"
+        if not math.isfinite(loss["last"]) and math.isfinite(end):
+            words += f", the last step's {loss['last']} was skipped"
     if "eval_loss" in held_out:
         words += f", held-out loss {float(held_out['eval_loss']):.4f}"
     screen.say(words, style="bold green" if state == "finished" else "bold red")
     if reason:
         screen.say(reason)
     screen.say(f"Counted: {count_line(summary, clip)}.")
+    if summary.get("clip_sentence"):
+        screen.say(summary["clip_sentence"])
     best = summary.get("best")
     if best:
         screen.say(f"model/ is {best['checkpoint']}, the best by {best['metric']} ({best['value']:.4f}).")
@@ -77,10 +82,20 @@ def next_command(state: str, folder: Path) -> str:
     if state == "stopped":
         return f"{' '.join(['python -m runner', *said, f'checkpoint.resume={shown_path(folder)}'])}   goes on from here"
     if state == "diverged":
-        return "the first broken step is in telemetry.jsonl; precision=fp32 or a smaller optim.learning_rate may hold"
+        advice = "precision=fp32 or a smaller optim.learning_rate may hold"
+        incident = first_incident(folder)
+        if incident is None:
+            return f"the first broken step is in telemetry.jsonl; {advice}"
+        return f"python -m runner replay {shlex.quote(shown_path(incident))}   which module broke first? {advice}"
     kept = [o for o in said if o.partition("=")[0] not in ("optim.learning_rate", "clip")]
     swept = "optim.learning_rate=1e-4,1e-3 clip=norm,none"
     return f"{' '.join(['python -m runner -m', *kept, swept])}   which setting learns best?"
+
+
+def first_incident(folder: Path) -> Path | None:
+    """The `incident-<step>` folder of `folder` with the lowest step; None without one."""
+    found = [(int(p.name.removeprefix("incident-")), p) for p in folder.glob("incident-*") if p.name[9:].isdigit()]
+    return min(found)[1] if found else None
 
 
 def given(folder: Path) -> list[str]:

@@ -9,10 +9,18 @@ from typing import Any
 from rich.live import Live
 from rich.text import Text
 
+from runner.report.broken import broken, what_happened
 from runner.report.screen import Screen
+from runner.report.summary import DIFFICULTY_POINTS
 
 PLAIN_SECONDS = 5.0
 """Outside a terminal, at least this long between two lines."""
+
+BROKEN_LINES = 20
+"""Broken steps of one run that each get a line at once."""
+
+BROKEN_EVERY = 100
+"""After those, one broken step in so many gets one."""
 
 
 def clock(seconds: float) -> str:
@@ -23,33 +31,71 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{left:02d}" if hours else f"{minutes}:{left:02d}"
 
 
-def step_line(row: dict[str, Any], total: int, speed: str, eta: float | None) -> str:
-    """ "step 12/213  loss 3.214  grad norm 1.52  lr 4.10e-04  5,210 tokens/s  ETA 0:48"."""
+def step_line(
+    row: dict[str, Any], total: int, speed: str = "", eta: float | None = None, adjusted: float | None = None
+) -> str:
+    """ "step 12/213  loss 3.214  adjusted 3.19  grad norm 1.52  lr 4.10e-04  5,210 tokens/s  ETA 0:48"."""
     parts = [f"step {row['step']}/{total}", f"loss {row['loss']:.4f}"]
+    if adjusted is not None:
+        parts.append(f"adjusted {adjusted:.4f}")
     if row.get("grad_norm") is not None:
         parts.append(f"grad norm {row['grad_norm']:.3g}")
     if row.get("learning_rate") is not None:
         parts.append(f"lr {row['learning_rate']:.2e}")
     if speed:
         parts.append(speed)
-    if row.get("skipped"):
-        parts.append(f"skipped ({row['skipped']})")
+    parts += what_happened(row)
     if eta is not None:
         parts.append(f"ETA {clock(eta)}")
     return "  ".join(parts)
 
 
-class Progress:
-    """Shows every row live, or one line each few seconds and the last one. Speed is over the steps of this process."""
+class Adjustment:
+    """The difficulty-adjusted loss while the run goes on: `runner.signals.difficulty` over the steps so far."""
 
-    def __init__(self, screen: Screen, total: int):
+    def __init__(self, mean: float | None = None):
+        self.mean = mean
+        """Start model's loss over all rows; None = over the steps so far."""
+
+        self._before: tuple[float, float] | None = None
+        self._points = 0
+        self._total = 0.0
+        self._product = 0.0
+        self._square = 0.0
+
+    def __call__(self, loss: float, base: float | None) -> float | None:
+        """Loss of this step at equal difficulty; None where the start model's is unknown or known too rarely."""
+        if base is None or not (math.isfinite(loss) and math.isfinite(base)):
+            return None
+        if self._before is not None:
+            change, base_change = loss - self._before[0], base - self._before[1]
+            self._product += change * base_change
+            self._square += base_change**2
+        self._before = loss, base
+        self._points += 1
+        self._total += base
+        if self._points < DIFFICULTY_POINTS or self._square == 0:
+            return None
+        centre = self._total / self._points if self.mean is None else self.mean
+        return loss - self._product / self._square * (base - centre)
+
+
+class Progress:
+    """Shows every row live, or one line each few seconds and the last one; broken steps always, each with its own line.
+
+    Speed is over the steps of this process. `base_mean` is the start model's loss over all rows, where it is known.
+    """
+
+    def __init__(self, screen: Screen, total: int, base_mean: float | None = None):
         self.screen = screen
         self.total = total
+        self.adjustment = Adjustment(base_mean)
         self._live = Live(console=screen.console, refresh_per_second=4, transient=True) if screen.interactive else None
         self._start: float | None = None
         self._steps = 0
         self._tokens = 0
         self._examples = 0
+        self._broken = 0
         self._last_line = -math.inf
 
     def __enter__(self) -> Progress:
@@ -71,12 +117,29 @@ class Progress:
         self._examples += row.get("examples", 0)
         spent = max(now - self._start, 1e-9)
         left = (self.total - row["step"]) * spent / self._steps
-        line = step_line(row, self.total, self.speed(spent), left)
+        adjusted = self.adjustment(row["loss"], row.get("base_loss"))
+        line = step_line(row, self.total, self.speed(spent), left, adjusted)
+        told = broken(row) and self.tell_broken(row)
         if self._live is not None:
             self._live.update(Text(line))
-        elif row["step"] == self.total or now - self._last_line >= PLAIN_SECONDS:
+        elif not told and (row["step"] == self.total or now - self._last_line >= PLAIN_SECONDS):
             self._last_line = now
             self.screen.say(line)
+
+    def tell_broken(self, row: dict[str, Any]) -> bool:
+        """One line that stays, for a broken step; False where there were so many that this one is left to telemetry."""
+        self._broken += 1
+        if self._broken > BROKEN_LINES and self._broken % BROKEN_EVERY:
+            return False
+        self.screen.say(step_line(row, self.total), style="bold red")
+        if row.get("why"):
+            self.screen.say(f"  {row['why']}", style="red")
+        if self._broken == BROKEN_LINES:
+            self.screen.say(
+                f"{BROKEN_LINES} broken steps so far; from here on one in {BROKEN_EVERY} is shown, and all are in "
+                "telemetry.jsonl"
+            )
+        return True
 
     def speed(self, seconds: float) -> str:
         """Trained tokens per second; rows per second where a row has one label."""

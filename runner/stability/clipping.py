@@ -14,12 +14,16 @@ from runner.config.schema import Clip
 Named = Sequence[tuple[str, nn.Parameter]]
 
 
+def tensor_norms(parameters: Sequence[nn.Parameter]) -> Tensor:
+    """L2 norm of each parameter's gradient in fp32, shape (n,), on the first one's device; every one has a gradient."""
+    norms = torch._foreach_norm([p.grad for p in parameters], 2.0, dtype=torch.float32)
+    return torch.stack([n.to(norms[0].device) for n in norms])
+
+
 def total_norm(parameters: Sequence[nn.Parameter]) -> Tensor:
     """Global L2 norm of the gradients, a scalar fp32 tensor; 0 where no parameter has a gradient."""
-    gradients = [p.grad for p in parameters if p.grad is not None]
-    if not gradients:
-        return torch.tensor(0.0)
-    return torch.nn.utils.get_total_norm([g.float() for g in gradients])
+    having = [p for p in parameters if p.grad is not None]
+    return torch.linalg.vector_norm(tensor_norms(having)) if having else torch.tensor(0.0)
 
 
 class Clipper:
@@ -29,8 +33,13 @@ class Clipper:
     carry what it has learnt through a checkpoint, as plain JSON values.
     """
 
+    learns = True
+    """Whether `change` needs the norm on the host, which makes it wait for the device."""
+
     def __init__(self, clip: Clip):
         self.clip = clip
+        self.norms: Tensor | None = None
+        """Norm of each tensor of the last call before clipping, in the order given; shape (n,)."""
 
     def __call__(self, named: Named) -> tuple[Tensor, Tensor]:
         """Clip in place; (norm before, applied factor), scalar tensors. The factor is norm after / norm before.
@@ -39,10 +48,12 @@ class Clipper:
         every element, learning from it every later step.
         """
         having = [(name, p) for name, p in named if p.grad is not None]
-        norm = total_norm([p for _, p in having])
-        one = torch.ones_like(norm)
-        if not having or not bool(torch.isfinite(norm)):
-            return norm, one
+        self.norms = tensor_norms([p for _, p in having]) if having else None
+        if self.norms is None:
+            return torch.tensor(0.0), torch.tensor(1.0)
+        norm = torch.linalg.vector_norm(self.norms)
+        if self.learns and not bool(torch.isfinite(norm)):
+            return norm, torch.ones_like(norm)
         return norm, self.change(having, norm)
 
     def change(self, named: Named, norm: Tensor) -> Tensor:
@@ -50,8 +61,10 @@ class Clipper:
         limit = self.limit(norm)
         if math.isinf(limit):
             return torch.ones_like(norm)
-        torch.nn.utils.clip_grads_with_norm_([p for _, p in named], limit, norm)
-        return torch.clamp(limit / (norm + 1e-6), max=1.0)
+        # Scaled as if it were 0, which is by 1: a non-finite norm touches nothing, and nobody has waited to see it.
+        usable = torch.where(torch.isfinite(norm), norm, torch.zeros_like(norm))
+        torch.nn.utils.clip_grads_with_norm_([p for _, p in named], limit, usable)
+        return torch.clamp(limit / (usable + 1e-6), max=1.0)
 
     def limit(self, norm: Tensor) -> float:
         """Largest norm allowed at this step, infinity for no limit. May learn from `norm`, which is finite."""
@@ -65,8 +78,16 @@ class Clipper:
         """Go on from what `state` returned."""
 
 
+class NoClip(Clipper):
+    """clip=none."""
+
+    learns = False
+
+
 class NormClip(Clipper):
     """clip=norm: the whole gradient is scaled down to `max_grad_norm`."""
+
+    learns = False
 
     def limit(self, norm: Tensor) -> float:
         """The constant."""
@@ -93,7 +114,7 @@ def make_clipper(clip: Clip) -> Clipper:
     from runner.stability.per_tensor import AdaGC, Agc
 
     methods: dict[str, type[Clipper]] = {
-        "none": Clipper,
+        "none": NoClip,
         "norm": NormClip,
         "value": ValueClip,
         "zclip": ZClip,

@@ -16,13 +16,15 @@ from transformers import (
     TrainerCallback,
 )
 
+from runner.config.build import config_to_dict
 from runner.config.schema import Config
 from runner.data.prepare import PreparedData
 from runner.model.formats import Formats
 from runner.signals.classification import classification_report, confusion
 from runner.training.arguments import build_arguments
+from runner.training.instruments import Instruments
 from runner.training.plan import Plan
-from runner.training.truth import Instruments, Truth
+from runner.training.truth import Truth
 
 
 def build_trainer(
@@ -36,19 +38,27 @@ def build_trainer(
     folder: Path,
     on_row: Callable[[dict[str, Any]], None],
     callbacks: list[TrainerCallback],
+    **instruments_too: Any,
 ) -> Truth:
-    """The trainer of `task.name`, instrumented, with early stopping where it is asked for."""
+    """The trainer of `task.name`, instrumented, with early stopping where it is asked for.
+
+    `instruments_too` are further fields of `Instruments`: on_probe, before_training, spoil.
+    """
     arguments = build_arguments(cfg, plan, formats, learning_rate, folder, data.validation is not None)
     named = set(data.train["source"]) | (set(data.validation["source"]) if data.validation is not None else set())
     instruments = Instruments(
         clip=cfg.clip,
-        guard=cfg.stability.guard,
+        stability=cfg.stability,
         loss_scale=cfg.precision.loss_scale,
         sampler=cfg.batch.sampler,
         global_batch=plan.global_batch,
         sources=sorted(named),
-        telemetry=cfg.stability.telemetry,
+        adapters=cfg.lora.method == "lora",
+        folder=folder,
+        config=config_to_dict(cfg),
+        decode=tokenizer.decode,
         on_row=on_row,
+        **instruments_too,
     )
     callbacks = list(callbacks)
     if cfg.checkpoint.early_stopping_patience is not None:

@@ -6,47 +6,33 @@ Written against transformers 5.24 and trl 1.16. Order inside `Trainer._run_epoch
 
 from __future__ import annotations
 
+import math
+import resource
+import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import gather_object
 from torch import Tensor
-from transformers import Trainer, TrainerCallback
-from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import EvalLoopOutput
 
-from runner.config.schema import Clip, Guard, LossScale
 from runner.data.sampler import EpochSampler
 from runner.errors import ConfigError
+from runner.signals.noise_scale import NoiseScale, noise_scale
 from runner.stability.clipping import make_clipper
-from runner.stability.guard import NonFiniteGuard
+from runner.training import rng
+from runner.training.again import Again
+from runner.training.callbacks import StabilityState, StepFacts
 from runner.training.collate import IDENTITY, CarryIdentity
-from runner.training.step import Micro, Step, step_facts
+from runner.training.decide import Decider
+from runner.training.instruments import Instruments
+from runner.training.probes import Probes
+from runner.training.statistics import weight_statistics
+from runner.training.step import Micro, Step, World, module_norms, read_step
 
 
-@dataclass
-class Instruments:
-    """What the mixin needs to know beyond the trainer's own arguments."""
-
-    clip: Clip
-    guard: Guard
-    loss_scale: LossScale
-    sampler: str
-    global_batch: int
-    sources: list[str]
-    """Names of all sources, training and validation, in the same order on every process."""
-
-    telemetry: bool
-    """False = `stability=off`: nothing is captured from the forward pass."""
-
-    on_row: Callable[[dict[str, Any]], None]
-    """Called with each finished telemetry row on the first process."""
-
-
-class Truth(Trainer):
+class Truth(Again):
     """Mixin; stands left of the trainer class it instruments, which supplies `per_example`."""
 
     data_collator: Any
@@ -55,17 +41,35 @@ class Truth(Trainer):
     def __init__(self, *args: Any, instruments: Instruments, **kwargs: Any):
         self.instruments = instruments
         self.clipper = make_clipper(instruments.clip)
-        self.guard = NonFiniteGuard(instruments.guard)
+        self.noise_scale = NoiseScale()
         self.step_now = Step()
+        self.recording = True
+        self.held_out = None
         self.order: EpochSampler | None = None
+        self.probes: Probes | None = None
         self._outputs: Any = None
-        self._held_out: dict[str, tuple[str, float, int]] = {}
+        self._numbers: dict[str, int] | None = None
         super().__init__(*args, **kwargs)
+        self.decider = Decider(self)
+        self.guard = self.decider.guard
+        stability = instruments.stability
+        if self.guard.acts and (self.is_deepspeed_enabled or self.is_fsdp_enabled):
+            raise ConfigError(
+                [
+                    "stability.guard acts on whole gradients before the step, which DeepSpeed and FSDP do not show yet: "
+                    "set stability=observe"
+                ]
+            )
+        self.every = stability.weight_statistics_every or (1 if instruments.adapters else 10)
+        validation: Any = self.eval_dataset
+        train: Any = self.train_dataset
+        if stability.telemetry and train is not None:
+            self.probes = Probes(stability.probes, self, train, validation, self.args.seed, instruments.on_probe)
         # After __init__: TRL builds its own collator there and refuses a foreign one when padding-free.
         collator: Any = self.data_collator
         self.data_collator = CarryIdentity(collator)
-        self.add_callback(StepFacts(self))
         self.add_callback(StabilityState(self))
+        self.add_callback(StepFacts(self))
         model: Any = self.model
         base = model.get_base_model() if hasattr(model, "get_base_model") else model
         base.register_forward_hook(self._keep_outputs)
@@ -105,6 +109,31 @@ class Truth(Trainer):
         )
         return self.order
 
+    @property
+    def world(self) -> World:
+        """The processes of this run."""
+        accelerator = self.accelerator
+        if accelerator.num_processes == 1:
+            return World()
+        return World(
+            accelerator.process_index,
+            accelerator.num_processes,
+            lambda x: accelerator.reduce(x, "sum"),
+            accelerator.gather,
+        )
+
+    def begin_training(self) -> None:
+        """Measure what has to be measured before the first step of this process."""
+        self.step_now = Step(loss_scale=self.scale())
+        self.instruments.before_training(self)
+        if self.probes is not None:
+            self.probes.start(self.state.global_step)
+
+    def scale(self) -> float | None:
+        """fp16's loss scale; None without one."""
+        scaler = self.accelerator.scaler
+        return None if scaler is None else float(scaler.get_scale())
+
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
@@ -114,99 +143,163 @@ class Truth(Trainer):
             model, inputs, return_outputs=return_outputs, num_items_in_batch=num_items_in_batch
         )
         training = bool(self.model.training)
-        if identity and (self.instruments.telemetry or not training):
+        kept = self.recording and self.instruments.stability.telemetry if training else self.held_out is not None
+        if identity and kept:
             with torch.no_grad():
                 sums, tokens = self.per_example(self._outputs, inputs)
             if training:
-                self.step_now.micros.append(Micro(sums.detach(), tokens, identity["source"], identity["length"]))
-            else:
+                rows = (identity["row_id"], identity["source"], identity["length"])
+                self.step_now.micros.append(Micro(sums.detach(), tokens, *rows))
+            elif self.held_out is not None:
                 for row, source, s, n in zip(
                     identity["row_id"], identity["source"], sums.tolist(), tokens.tolist(), strict=True
                 ):
-                    self._held_out[row] = (source, s, int(n))
+                    self.held_out[row] = (source, s, int(n))
         self._outputs = None
+        if training and self.instruments.spoil is not None:
+            step = self.state.global_step + 1
+            if return_outputs:
+                return self.instruments.spoil(result[0], step), result[1]
+            return self.instruments.spoil(result, step)
         return result
 
-    def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
         """One micro-batch; its loss is kept as the trainer returns it, NaN included."""
-        if not self.step_now.losses:
-            self.step_now.started = time.perf_counter()
-        loss = super().training_step(*args, **kwargs)
-        self.step_now.losses.append(loss.detach())
+        step = self.step_now
+        if not step.losses:
+            step.started = time.perf_counter()
+        if self.instruments.stability.telemetry:
+            step.batches.append(dict(inputs))
+            step.rng.append(rng.capture())
+            step.num_items = num_items_in_batch
+        loss = super().training_step(model, inputs, num_items_in_batch)
+        step.losses.append(loss.detach())
+        if self.statistics_due and len(step.losses) == 1 and self.current_gradient_accumulation_steps > 1:
+            gradients = [p.grad for _, p in self.trainable() if p.grad is not None]
+            if gradients:
+                norms = torch._foreach_norm(gradients, 2.0, dtype=torch.float32)
+                step.first_square = torch.stack([n.to(norms[0].device) for n in norms]).square().sum()
         return loss
 
+    @property
+    def statistics_due(self) -> bool:
+        """Whether weight-wide statistics belong to the step in progress."""
+        return self.instruments.stability.telemetry and (self.state.global_step + 1) % self.every == 0
+
     def _clip_grad_norm(self, model: Any) -> Tensor:
-        """Unscale (fp16), measure, clip. Returns the norm before clipping."""
+        """Unscale (fp16), measure, clip, decide. Returns the norm before clipping."""
+        step = self.step_now
         if self.is_deepspeed_enabled or self.is_fsdp_enabled:
             method = self.instruments.clip.method
             if method not in ("norm", "none"):
                 raise ConfigError(
                     [f"clip.method={method} needs whole gradients, which DeepSpeed and FSDP split: set clip=norm"]
                 )
-            self.step_now.grad_norm = super()._clip_grad_norm(model)
-            return self.step_now.grad_norm
+            step.grad_norm = super()._clip_grad_norm(model)
+            return step.grad_norm
         self.accelerator.unscale_gradients()
         # Names without the prefix of a wrapper: what a method learns has to fit a resumed run.
-        norm, coefficient = self.clipper(list(self.model.named_parameters()))
-        self.step_now.grad_norm, self.step_now.clip_coef = norm, coefficient
-        self.judge_step(norm)
+        named = self.trainable()
+        norm, step.clip_coef = self.clipper(named)
+        step.grad_norm = norm
+        if self.instruments.stability.telemetry or self.guard.acts:
+            if self.statistics_due:
+                step.tensor_norms = self.clipper.norms
+                step.weights = weight_statistics(getattr(self.optimizer, "optimizer", self.optimizer))
+            self.read_facts()
+            self.decider.judge(step)
+            if self.probes is not None and not step.vetoed and math.isfinite(step.facts["grad_norm"]):
+                self.probes.before_update(self.state.global_step + 1)
         return norm
 
-    def judge_step(self, norm: Tensor) -> None:
-        """Ask the guard before the optimizer sees the gradient; a vetoed step has none, so no state is touched.
+    def read_facts(self) -> None:
+        """Fill `step_now.facts` with everything known before the optimizer's step. Collective."""
+        step, instruments = self.step_now, self.instruments
+        rows = [row for m in step.micros for row in m.row_ids]
+        if instruments.base_of is not None and rows:
+            step.base = instruments.base_of(rows)
+        numbers, most = None, 0
+        if instruments.stability.per_example and rows:
+            several = self.accelerator.num_processes > 1
+            numbers = [self.numbers[row] for row in rows] if several else list(range(len(rows)))
+            most = (
+                self.args.per_device_train_batch_size * self.args.gradient_accumulation_steps if several else len(rows)
+            )
+        facts = read_step(step, instruments.sources, self.world, numbers, most)
+        found = facts.pop("row_numbers", None)
+        if found is not None:
+            names = self.train_dataset["row_id"] if self.accelerator.num_processes > 1 else rows  # type: ignore[index]
+            facts["row_ids"] = [names[i] for i in found]
+        norms = facts.pop("tensor_norms")
+        if norms is not None:
+            names = [name for name, p in self.trainable() if p.grad is not None]
+            facts["module_grad_norms"] = module_norms(names, norms)
+        first = facts.pop("first_square", math.nan)
+        if math.isfinite(first) and math.isfinite(facts["grad_norm"]):
+            count = self.current_gradient_accumulation_steps * self.accelerator.num_processes
+            trace, signal = noise_scale(first, facts["grad_norm"] ** 2, self.args.per_device_train_batch_size, count)
+            self.noise_scale.update(trace, signal)
+            facts["noise_scale"] = {"s": trace, "g2": signal, "b_simple": self.noise_scale.value}
+        step.facts = {"step": self.state.global_step + 1, **facts}
 
-        Every process decides alike: the flags are combined over all of them.
-        """
-        loss = torch.stack([x.float().reshape(()) for x in self.step_now.losses]).sum()
-        finite = torch.stack([torch.isfinite(loss), torch.isfinite(norm).to(loss.device)]).float()
-        if self.accelerator.num_processes > 1:
-            finite = (self.accelerator.reduce(finite, "mean") == 1).float()
-        loss_finite, gradient_finite = (value == 1 for value in finite.tolist())
-        if self.guard.judge(loss_finite, gradient_finite, self.accelerator.scaler is not None) == "skip":
-            self.optimizer.zero_grad(set_to_none=True)
-            self.step_now.vetoed = True
+    @property
+    def numbers(self) -> dict[str, int]:
+        """row_id -> position in the training data."""
+        if self._numbers is None:
+            train: Any = self.train_dataset
+            self._numbers = {row: i for i, row in enumerate(train["row_id"])}
+        return self._numbers
 
     def finish_step(self) -> None:
-        """Turn what the step has seen into a telemetry row and hand it on. Collective: every process calls it."""
-        step, self.step_now = self.step_now, Step()
-        several = self.accelerator.num_processes > 1
-        facts = step_facts(step, self.instruments.sources, self.accelerator.reduce if several else lambda x, how: x)
-        scaler = self.accelerator.scaler
+        """Complete the telemetry row and hand it on. Collective: every process calls it."""
+        step = self.step_now
+        if not step.facts:
+            self.read_facts()
+        taken = not (step.vetoed or self.accelerator.optimizer_step_was_skipped)
+        seconds = time.perf_counter() - step.started
         row = {
             "step": self.state.global_step,
             "epoch": self.state.epoch,
             "time": time.time(),
-            **facts,
+            **step.facts,
             "learning_rate": step.learning_rate,
-            "loss_scale": scaler.get_scale() if scaler is not None else None,
-            "skipped": self.why_skipped(step),
-            "seconds": time.perf_counter() - step.started,
+            "loss_scale": step.loss_scale,
+            "skipped": step.skipped or (None if taken else "loss_scale_overflow"),
+            "seconds": seconds,
+            "peak_memory": peak_memory(),
         }
+        if "tokens" in row:
+            row["tokens_per_second"] = row["tokens"] / max(seconds, 1e-9)
+        if not taken:
+            row["update_rms"] = None
+        self.step_now = Step(loss_scale=self.scale())
         if self.is_world_process_zero():
             self.instruments.on_row(row)
-
-    def why_skipped(self, step: Step) -> str | None:
-        """non_finite (the guard), loss_scale_overflow (fp16), or None."""
-        if step.vetoed:
-            return "non_finite"
-        return "loss_scale_overflow" if self.accelerator.optimizer_step_was_skipped else None
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
         """Upstream's loop, with the loss as token mean over all held-out rows (upstream averages means of batches), and
         the loss of each source beside it."""
-        self._held_out = {}
+        self.held_out = {}
         output = super().evaluation_loop(*args, **kwargs)
-        rows = self._held_out
-        if self.accelerator.num_processes > 1:
-            rows = dict(pair for pair in gather_object(list(rows.items())))
+        rows = self.all_held_out()
+        self.held_out = None
         prefix = kwargs.get("metric_key_prefix", "eval")
         if rows and output.metrics is not None:
             output.metrics[f"{prefix}_loss"] = token_mean(list(rows.values()))
             names = sorted({source for source, _, _ in rows.values()})
             for name in names if len(names) > 1 else ():
                 output.metrics[f"{prefix}_loss_{name}"] = token_mean([r for r in rows.values() if r[0] == name])
-        self._held_out = {}
         return output
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        """The snapshot that a resumed run may have to go back to travels with the checkpoint."""
+        super()._save_optimizer_and_scheduler(output_dir)
+        self.decider.snapshots.save(Path(output_dir))
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is not None and self.guard.may_roll_back:
+            self.decider.snapshots.load(Path(checkpoint))
 
 
 def token_mean(rows: list[tuple[str, float, int]]) -> float:
@@ -214,63 +307,9 @@ def token_mean(rows: list[tuple[str, float, int]]) -> float:
     return sum(s for _, s, _ in rows) / max(sum(n for _, _, n in rows), 1)
 
 
-class StepFacts(TrainerCallback):
-    """Reads the learning rate as applied, sets the epoch of the data order, and closes each step."""
-
-    def __init__(self, trainer: Truth):
-        self.trainer = trainer
-
-    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Under several processes `set_epoch` is not reached after a resume, so it is set here for every case."""
-        if self.trainer.order is not None:
-            self.trainer.order.set_epoch(int(state.epoch or 0))
-
-    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """The rate of this very step; the scheduler moves on afterwards."""
-        self.trainer.step_now.learning_rate = float(self.trainer._get_learning_rate())
-
-    def on_optimizer_step(self, args: Any, state: Any, control: Any, optimizer: Any = None, **kwargs: Any) -> None:
-        """Say that guard or loss scale skipped the step, so that the schedule waits for it.
-
-        accelerate 1.15 clears the flag itself only where there is a loss scale, and misses a skip of a fused optimizer:
-        that one takes the overflow flag itself and returns without a step (accelerate/optimizer.py,
-        `_accelerate_step_called`).
-        """
-        step, scaled = self.trainer.step_now, self.trainer.accelerator.scaler is not None
-        overflow = scaled and step.grad_norm is not None and not bool(torch.isfinite(step.grad_norm))
-        if step.vetoed or overflow:
-            optimizer._is_overflow = True
-        elif not scaled and hasattr(optimizer, "_is_overflow"):
-            optimizer._is_overflow = False
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """One telemetry row; the end of the run where the guard says so."""
-        self.trainer.finish_step()
-        if self.trainer.guard.ends_run is not None:
-            control.should_training_stop = True
-            control.should_evaluate = control.should_save = False
-
-    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """A run that the guard ended is neither measured nor saved once more."""
-        if self.trainer.guard.ends_run is not None:
-            control.should_evaluate = control.should_save = False
-
-
-class StabilityState(TrainerCallback, ExportableState):
-    """Carries what clipping and guard have learnt through a checkpoint, in `trainer_state.json`."""
-
-    def __init__(self, trainer: Truth):
-        self.trainer = trainer
-
-    def state(self) -> dict[str, Any]:
-        """Trainer's shape: no constructor arguments, and what is remembered."""
-        return {"args": {}, "attributes": {"clip": self.trainer.clipper.state(), "guard": self.trainer.guard.state()}}
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """After a resume, Trainer's state holds what the checkpoint held."""
-        saved = state.stateful_callbacks.get("StabilityState", {})
-        learnt = saved.get("attributes", {}) if isinstance(saved, dict) else {}
-        if learnt.get("clip"):
-            self.trainer.clipper.load(learnt["clip"])
-        if learnt.get("guard"):
-            self.trainer.guard.load(learnt["guard"])
+def peak_memory() -> int:
+    """Bytes: the most that torch held on the GPU, or without one the most that this process held."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

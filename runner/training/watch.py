@@ -15,11 +15,12 @@ from runner.training.truth import Truth
 
 
 class Watch(TrainerCallback):
-    """`row` takes finished telemetry rows; evaluations come through Trainer's own event."""
+    """`row` takes finished telemetry rows, `probe` measurements; evaluations come through Trainer's own event."""
 
-    def __init__(self, progress: Progress, telemetry: JsonLines | None):
+    def __init__(self, progress: Progress, telemetry: JsonLines | None, probes: JsonLines | None = None):
         self.progress = progress
         self.telemetry = telemetry
+        self.probes = probes
         self.evaluated_at: int | None = None
         """Step of the last evaluation."""
 
@@ -28,6 +29,11 @@ class Watch(TrainerCallback):
         if self.telemetry is not None:
             self.telemetry.append(row)
         self.progress.step(row)
+
+    def probe(self, line: dict[str, Any]) -> None:
+        """Write a line of `probes.jsonl`."""
+        if self.probes is not None:
+            self.probes.append(line)
 
     def on_evaluate(
         self, args: Any, state: Any, control: Any, metrics: dict[str, float] | None = None, **kwargs: Any

@@ -1,0 +1,113 @@
+"""One place decides what becomes of a step, for every engine: guard, snapshot, roll-back, incident."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from runner.stability.guard import Decision, Seen, StepGuard
+from runner.stability.snapshot import Snapshots
+from runner.training.step import Step
+
+if TYPE_CHECKING:
+    from runner.training.truth import Truth
+
+
+class Decider:
+    """Asks the guard about each step before the optimizer sees the gradient, and does what it says.
+
+    The numbers it decides on are equal on every process, so all decide alike.
+    """
+
+    def __init__(self, trainer: Truth):
+        self.trainer = trainer
+        stability = trainer.instruments.stability
+        self.stability = stability
+        self.guard = StepGuard(stability.guard, stability.rollback)
+        where = stability.rollback.snapshot
+        if where == "auto":
+            where = "memory" if trainer.instruments.adapters else "disk"
+        self.snapshots = Snapshots(where, trainer.instruments.folder, trainer.accelerator.is_local_main_process)
+        self.in_stretch = False
+        """Whether the step before was broken too."""
+
+    def judge(self, step: Step) -> None:
+        """Decide about the step whose `facts` have just been read; a veto takes the gradient away."""
+        facts = step.facts
+        seen = Seen(facts["loss"], facts["grad_norm"], facts.get("update_rms"), step.loss_scale)
+        decision = self.guard.judge(seen, self.snapshots.step is not None)
+        if decision.reason is None or decision.action == "take":
+            self.in_stretch = False
+            if decision.reason is None and math.isfinite(seen.grad_norm):
+                self.keep_snapshot()
+            return
+        if decision.action == "skip" and decision.reason == "non_finite" and self._weights_are_broken():
+            decision = self.guard.instead(decision)
+        facts["action"] = decision.action
+        if decision.reason == "spike":
+            facts["spike"] = {"loss_z": decision.loss_z, "norm_z": decision.norm_z}
+        self._record(step, decision)
+        if decision.vetoes:
+            self.trainer.optimizer.zero_grad(set_to_none=True)
+            step.vetoed, step.skipped = True, decision.reason
+        if decision.action == "rollback":
+            self.roll_back(facts)
+
+    def keep_snapshot(self) -> None:
+        """Where roll-backs are possible: the first sound state, and a new one every `stability.rollback.every` steps.
+
+        The weights are sound because this step's loss was finite, and no spike, with them.
+        """
+        trainer, taken = self.trainer, self.snapshots.step
+        now = trainer.state.global_step
+        if self.guard.may_roll_back and (taken is None or now - taken >= self.stability.rollback.every):
+            self.snapshots.keep(
+                now,
+                trainer.trainable(),
+                trainer.optimizer,
+                trainer.lr_scheduler,
+                trainer.accelerator.scaler,
+                self.factor,
+            )
+
+    @property
+    def factor(self) -> float:
+        """What roll-backs have made of the learning rate."""
+        return float(self.stability.rollback.lr_backoff**self.guard.rollbacks)
+
+    def roll_back(self, facts: dict[str, Any]) -> None:
+        """Weights, optimizer, scheduler and loss scale of the snapshot; the learning rate backs off."""
+        trainer = self.trainer
+        trainer.accelerator.wait_for_everyone()  # another process's file
+        facts["rolled_back_to"] = self.snapshots.restore(
+            trainer.trainable(), trainer.optimizer, trainer.lr_scheduler, trainer.accelerator.scaler, self.factor
+        )
+
+    def _weights_are_broken(self) -> bool:
+        """Whether skipping cannot help, and going back can."""
+        return self.snapshots.step is not None and self.snapshots.helps(
+            self.trainer.trainable(), self.trainer.optimizer
+        )
+
+    def _record(self, step: Step, decision: Decision) -> None:
+        """The incident's folder, for the first step of a broken stretch."""
+        repeated, self.in_stretch = self.in_stretch, True
+        wanted, folder = self.stability.incident, self.trainer.instruments.folder
+        if repeated or not wanted.save or not step.batches:
+            return
+        if len(list(folder.glob("incident-*"))) >= wanted.max_incidents:
+            return
+        from runner.training.investigate import investigate
+
+        found = investigate(self.trainer, str(decision.reason), folder, dict(step.facts))
+        step.facts["incident"] = f"incident-{step.facts['step']}"
+        step.facts["why"] = found["sentence"]
+
+    def state(self) -> dict[str, Any]:
+        """What a resumed run has to know."""
+        return {**self.guard.state(), "in_stretch": self.in_stretch}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Go on from `state`."""
+        self.guard.load(state)
+        self.in_stretch = bool(state.get("in_stretch", False))
