@@ -160,11 +160,11 @@ def train(cfg: Config, folder: RunFolder, checkpoint: Path | None, dropped: Sequ
 
         def before_training(trainer: Any) -> None:
             """The start model's loss on the rows to come, and how far the loss is expected to move."""
-            base = compute_base_loss(cfg, plan, data, trainer, folder.path)
-            trainer.instruments.base_of = base.of
+            base = compute_base_loss(cfg, plan, data, trainer, folder.path, screen.say, checkpoint is not None)
+            trainer.instruments.base_of = base.of if base.rows else None
             noise.update(base.noise)
-            for line in base.lines():
-                screen.say(line)
+            if base.line():
+                screen.say(base.line())
 
         with Progress(screen, plan.total_steps) as progress:
             watch = Watch(progress, telemetry, probes)

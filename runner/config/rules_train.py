@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import fields
 
 from runner.config.names import nearest
 from runner.config.schema import Config
 from runner.config.trainer_fields import optimizer_names
+
+GUARD_COUNTS = ("spike_window", "spike_min_steps", "max_consecutive")
 
 
 def warmup_beyond_end(warmup_steps: int | None, total_steps: int | None) -> str | None:
@@ -59,7 +62,11 @@ def numbers_in_range(c: Config) -> str | None:
         "tracking.logging_steps": c.tracking.logging_steps,
         "lora.r": c.lora.r,
         "clip.warmup_steps": c.clip.warmup_steps,
-        "stability.guard.max_consecutive": c.stability.guard.max_consecutive,
+        **{f"stability.guard.{k}": getattr(c.stability.guard, k) for k in GUARD_COUNTS},
+        **{f"stability.probes.{f.name}": getattr(c.stability.probes, f.name) for f in fields(c.stability.probes)},
+        "stability.weight_statistics_every": c.stability.weight_statistics_every,
+        "stability.rollback.every": c.stability.rollback.every,
+        "planted.step": c.planted.step,
         "dataset.max_length": d.max_length,
         "precision.loss_scale.growth_interval": c.precision.loss_scale.growth_interval,
     }
@@ -84,12 +91,17 @@ def numbers_in_range(c: Config) -> str | None:
         "clip.lambda_abs": c.clip.lambda_abs,
         "clip.lambda_rel": c.clip.lambda_rel,
         "lora.lora_alpha": c.lora.lora_alpha,
+        "stability.guard.spike_z": c.stability.guard.spike_z,
+        "stability.guard.min_loss_scale": c.stability.guard.min_loss_scale,
+        "stability.rollback.lr_backoff": c.stability.rollback.lr_backoff,
     }
     not_negative = {
         "optim.weight_decay": c.optim.weight_decay,
         "checkpoint.early_stopping_threshold": k.early_stopping_threshold,
         "schedule.warmup_steps": s.warmup_steps,
         "seed": c.seed,
+        "stability.rollback.max_rollbacks": c.stability.rollback.max_rollbacks,
+        "stability.incident.max_incidents": c.stability.incident.max_incidents,
         "dataset.preview": d.preview,
         "precision.loss_scale.initial_power": c.precision.loss_scale.initial_power,
     }
@@ -215,6 +227,51 @@ def batch_twice(c: Config) -> str | None:
         f"per_device_train_batch_size x processes = {b.per_device_train_batch_size} x "
         f"{world_size()}; set "
         f"batch.global_batch_size={max(1, round(b.global_batch_size / rows)) * rows}"
+    )
+
+
+WHOLE_GRADIENTS = ("value", "agc", "adagc")
+"""Clipping methods that look at single elements or tensors."""
+
+
+def clip_needs_whole_gradients(c: Config) -> str | None:
+    """A per-element or per-tensor clip where the launcher splits the gradient over processes."""
+    split = splitting_launcher()
+    if split is None or c.clip.method not in WHOLE_GRADIENTS:
+        return None
+    return (
+        f"clip.method={c.clip.method} looks at whole gradients, but engine.name={c.engine.name} runs under {split}, "
+        f"which splits them over processes; set clip=norm, or launch without {split}"
+    )
+
+
+def splitting_launcher() -> str | None:
+    """DeepSpeed or FSDP where `accelerate launch` announces it in the environment."""
+    flags = {"DeepSpeed": "ACCELERATE_USE_DEEPSPEED", "FSDP": "ACCELERATE_USE_FSDP"}
+    found = [name for name, flag in flags.items() if os.environ.get(flag, "").lower() in ("1", "true")]
+    return found[0] if found else None
+
+
+def guard_needs_whole_steps(c: Config) -> str | None:
+    """A guard that acts where the engine takes the step before anybody has seen the gradient."""
+    split, guard = splitting_launcher(), c.stability.guard
+    acting = [k for k in ("on_nonfinite", "on_spike") if getattr(guard, k) in ("skip", "rollback", "stop")]
+    if split is None or not acting:
+        return None
+    return (
+        f"stability.guard.{acting[0]}={getattr(guard, acting[0])} acts before the optimizer's step, but "
+        f"engine.name={c.engine.name} runs under {split}, which steps by itself; set stability=observe"
+    )
+
+
+def spike_window(c: Config) -> str | None:
+    """A window that can never hold the steps a spike needs."""
+    g = c.stability.guard
+    if g.spike_min_steps <= g.spike_window:
+        return None
+    return (
+        f"stability.guard.spike_min_steps={g.spike_min_steps} is more than spike_window={g.spike_window} holds, so no "
+        f"spike would ever be called; set stability.guard.spike_window={g.spike_min_steps} or more"
     )
 
 

@@ -67,7 +67,7 @@ def cached(
         note(f"the cache file {path} was damaged and has been rebuilt")
     result = compute()
     try:
-        _write(path, _pack(result))
+        write_bytes(path, _pack(result))
     except OSError as error:
         note(
             f"the cache {path.parent} cannot be written ({error.strerror or error}); set RUNNER_CACHE, or "
@@ -76,7 +76,7 @@ def cached(
     return result
 
 
-def _write(path: Path, content: bytes) -> None:
+def write_bytes(path: Path, content: bytes) -> None:
     """Write beside the target, then rename: a crash or a parallel run never leaves half a file under the name."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.stem}.{os.getpid()}.{uuid.uuid4().hex}")

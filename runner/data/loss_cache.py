@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from runner.config.schema import Config
-from runner.data.cache import _write as write_whole
+from runner.data.cache import write_bytes as write_whole
 from runner.data.cache import cache_folder
 
 Loss = tuple[float, int]

@@ -31,7 +31,8 @@ def first_bad_parameter(named: Named, gradients: bool) -> dict[str, Any] | None:
     """The first weight, or with `gradients` the first `.grad`, that is not finite: None where all are.
 
     Returns name, what ("weight" | "gradient"), dtype, count (of non-finite elements), value ("NaN" | "inf" | "-inf") at
-    first_index (list of ints), and row (the first of these, None below two dimensions). One synchronisation per device where all is finite.
+    first_index (list of ints), and row (the first of these, None below two dimensions). One synchronisation per device
+    where all is finite.
     """
     tensors = [(name, p.grad if gradients else p.detach()) for name, p in named]
     kept = [(name, t.detach()) for name, t in tensors if t is not None and t.is_floating_point() and t.numel()]
@@ -90,8 +91,8 @@ def dense(tensor: Tensor) -> Tensor:
 def first_bad_forward(events: Events) -> dict[str, Any] | None:
     """The innermost module that made a non-finite output of finite inputs; None where every output is finite.
 
-    Returns module, class, dtype (of its output), absmax_in, absmax_out (largest finite magnitudes), output ("NaN" |
-    "inf" | "NaN and inf"), where (place in a structured output), rows (indices of batch rows whose output is not
+    Returns module, class, dtype (of its output), absmax_in, absmax_out (largest finite magnitudes; None where
+    nothing floating went in), output ("NaN" | "inf" | "NaN and inf"), where (place in a structured output), rows (indices of batch rows whose output is not
     finite), weight (`first_bad_parameter` of its own weights), seen_by (the part at whose input it showed first, where
     the operation between parts is to blame) and why, in words.
     """
@@ -106,7 +107,7 @@ def first_bad_forward(events: Events) -> dict[str, Any] | None:
         "module": event.module,
         "class": event.kind,
         "dtype": event.outputs.dtype,
-        "absmax_in": event.inputs.absmax,
+        "absmax_in": event.inputs.absmax if event.inputs.dtype else None,
         "absmax_out": event.outputs.absmax,
         "output": kind_of(event.outputs),
         "where": event.outputs.where,
@@ -127,7 +128,9 @@ def why_forward(event: Forward, seen: Forward | None, weight: dict[str, Any] | N
     if not event.inputs.finite:
         return f"its input was {kind_of(event.inputs)} already"
     if weight is not None:
-        return f"weight {weight['name']} holds {weight['value']} at {weight['first_index']}"
+        stored = f" (stored as {weight['dtype']}, max {HALF[weight['dtype']]})" if weight["dtype"] in HALF else ""
+        words = f"weight {weight['name']} holds {weight['value']} at {weight['first_index']}"
+        return words + (stored if weight["value"] != "NaN" else "")
     shown, place = (
         (seen.inputs, f" between its parts, first seen at the input of {seen.module}") if seen else (event.outputs, "")
     )
@@ -190,10 +193,8 @@ def why_backward(event: Backward, dtype: str, before: list[Backward]) -> str:
         words = f"it came from an operation that uses the output of {event.module}"
         words += f"; {described(before[-1])}, just before, was finite"
         return f"{overflow}: {words}" if overflow else words
-    made = f"the backward of {event.module} made it"
-    if event.parameter:
-        made += f" as the gradient of {event.parameter}"
-    return f"{overflow}: {made}" if overflow else made
+    made = "its own backward made it" + (f", as the gradient of {event.parameter}" if event.parameter else "")
+    return overflow or made
 
 
 def trail_table(events: Events, keep: int = 40, before: int = 10) -> dict[str, list[dict[str, Any]]]:

@@ -193,10 +193,11 @@ def broken_words(facts: dict[str, Any]) -> str:
     forward, backward = facts.get("forward"), facts.get("backward")
     head = f"the loss is {shown(loss)}" if loss_bad else "the loss was finite and the gradient was not"
     if forward:
+        given = forward.get("absmax_in")
+        size = f", largest input {shown(given)}" if given is not None else ""
         text = (
             f"{head}. First bad module in the forward pass: {forward['module']} ({forward['class']}, "
-            f"{forward['dtype']}): output {forward['output']}, largest input {shown(forward['absmax_in'])}: "
-            f"{forward['why']}"
+            f"{forward['dtype']}): output {forward['output']}{size}: {forward['why']}"
         )
         return f"{text}{token_words(facts)}.{rows_words(forward.get('rows'))}"
     second = facts.get("second_pass")

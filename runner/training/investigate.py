@@ -88,6 +88,7 @@ def examine(trainer: Examined, spike: bool, facts: dict[str, Any]) -> dict[str, 
     weight = first_bad_parameter([(clean_name(n), p) for n, p in model.named_parameters()], gradients=False)
     gradient = first_bad_parameter(trained(trainer), gradients=True)
     losses = [float(x) for x in torch.stack([x.detach().float().reshape(()) for x in step.losses]).tolist()]
+    loss_finite = math.isfinite(number(facts.get("loss")) or 0.0) and all(math.isfinite(x) for x in losses)
     sizes = micro_means(step, losses)
     if spike:
         order = [max(range(len(sizes)), key=lambda i: sizes[i])]
@@ -96,7 +97,9 @@ def examine(trainer: Examined, spike: bool, facts: dict[str, Any]) -> dict[str, 
     second = second_pass(trainer, order)
     micro, forward, backward = second["micro_batch"], second["forward"], second["backward"]
     if micro is None and not spike and second["out_of_memory"] is None:
-        second["second_pass"] = finite_again(second["summed"], gradient)
+        # Where the loss is not finite every gradient is not: the first of them says nothing.
+        second["second_pass"] = finite_again(second["summed"], gradient if loss_finite else None)
+    found = micro is not None or weight is not None or any(not math.isfinite(x) for x in losses)
     shown = [micro] if micro is not None and not spike else suspects(losses, spike)
     rows = [row for i in shown for row in rows_of(trainer, i)]
     bad_rows = [row["row_id"] for row in rows if row["loss"] is not None and not math.isfinite(row["loss"])]
@@ -107,9 +110,11 @@ def examine(trainer: Examined, spike: bool, facts: dict[str, Any]) -> dict[str, 
         first = set((forward or backward or {}).get("rows") or bad_rows)
         rows.sort(key=lambda row: row["row_id"] not in first)
     parameter = (forward or {}).get("weight") or weight
-    if parameter is None and gradient is not None and math.isfinite(number(facts.get("loss")) or 0.0):
-        # Where the loss is not finite every gradient is not: the first of them says nothing.
-        parameter = gradient
+    if parameter is None and loss_finite:
+        # Where a module's backward is to blame, the first bad gradient belongs to a layer that it merely reached.
+        parameter = gradient if backward is None else only_gradient(trainer, backward["parameter"])
+    if micro is None and len(shown) == 1:
+        micro = shown[0]
     if parameter is not None:
         parameter = {**parameter, **token_of(trainer, parameter, shown)}
     return {
@@ -123,9 +128,14 @@ def examine(trainer: Examined, spike: bool, facts: dict[str, Any]) -> dict[str, 
         "second_loss": second["loss"],
         "rows": by_loss(rows) if spike else rows[:MOST_ROWS],
         "bad_rows": bad_rows,
-        "found": micro is not None or weight is not None or any(not math.isfinite(x) for x in losses),
+        "found": found,
         "worst": max(sizes),
     }
+
+
+def only_gradient(trainer: Examined, name: str | None) -> dict[str, Any] | None:
+    """`first_bad_parameter` of the gradient of the parameter `name`."""
+    return first_bad_parameter([pair for pair in trained(trainer) if pair[0] == name], gradients=True)
 
 
 def trained(trainer: Examined) -> list[tuple[str, nn.Parameter]]:

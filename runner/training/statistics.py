@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from runner.stability.clipping import norms_of
+
 PIECE = 2**20
 """Elements worked on at once: temporaries stay small, and in a CPU's cache."""
 
@@ -33,7 +35,7 @@ def weight_statistics(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
         if not parameters:
             continue
         count += sum(p.numel() for p in parameters)
-        weights += [n.square() for n in torch._foreach_norm(parameters, 2.0, dtype=torch.float32)]
+        weights.append(norms_of(parameters).square().sum())
         if isinstance(optimizer, torch.optim.Adam) and not group.get("amsgrad"):
             for part in _pieces(optimizer, parameters, ("exp_avg", "exp_avg_sq")):
                 squares, ratios = _adam(group, *part)

@@ -20,7 +20,7 @@ from transformers.trainer_utils import EvalLoopOutput
 from runner.data.sampler import EpochSampler
 from runner.errors import ConfigError
 from runner.signals.noise_scale import NoiseScale, noise_scale
-from runner.stability.clipping import make_clipper
+from runner.stability.clipping import make_clipper, norms_of
 from runner.training import rng
 from runner.training.again import Again
 from runner.training.callbacks import StabilityState, StepFacts
@@ -56,8 +56,8 @@ class Truth(Again):
         if self.guard.acts and (self.is_deepspeed_enabled or self.is_fsdp_enabled):
             raise ConfigError(
                 [
-                    "stability.guard acts on whole gradients before the step, which DeepSpeed and FSDP do not show yet: "
-                    "set stability=observe"
+                    "stability.guard acts on whole gradients before the step, which DeepSpeed and FSDP do not "
+                    "show yet: set stability=observe"
                 ]
             )
         self.every = stability.weight_statistics_every or (1 if instruments.adapters else 10)
@@ -176,9 +176,7 @@ class Truth(Again):
         step.losses.append(loss.detach())
         if self.statistics_due and len(step.losses) == 1 and self.current_gradient_accumulation_steps > 1:
             gradients = [p.grad for _, p in self.trainable() if p.grad is not None]
-            if gradients:
-                norms = torch._foreach_norm(gradients, 2.0, dtype=torch.float32)
-                step.first_square = torch.stack([n.to(norms[0].device) for n in norms]).square().sum()
+            step.first_square = norms_of(gradients).square().sum() if gradients else None
         return loss
 
     @property

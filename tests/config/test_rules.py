@@ -44,6 +44,7 @@ BREAKERS: dict[str, list[str]] = {
     "lora.pattern": ["lora.target_modules='(a'"],
     "lora.nothing_trains": ["lora.target_modules=[]"],
     "batch.stratified_interleave": ["batch.sampler=stratified", "dataset.mix=interleave"],
+    "stability.spike_window": ["stability.guard.spike_window=8"],
     "model.path_missing": ["model=path", "model.path=/no/such/model"],
     "model.template": ["model.template=llama3"],
     "lora.adapter_missing": ["lora.adapter=/no/such"],
@@ -53,6 +54,8 @@ BREAKERS: dict[str, list[str]] = {
     "config.output_dir": ["output_dir=/dev/null/x"],
 }
 ELSEWHERE = {
+    "clip.split_gradients",
+    "stability.split_steps",
     "engine.local_under_launcher",
     "tracking.not_installed",
     "model.quantizer_missing",
@@ -107,7 +110,8 @@ def test_packages_that_are_not_installed(monkeypatch: pytest.MonkeyPatch) -> Non
     ids = set()
     for lines in (["tracking=wandb"], ["model.quantization=4bit"], ["model.gguf_file=a.gguf"], ["optim=stable_adamw"]):
         ids |= {name for p in problems(*lines) for name in re.findall(r"\[(\w+\.\w+)\]", p)}
-    assert ELSEWHERE - {"engine.local_under_launcher"} <= ids
+    elsewhere = {"engine.local_under_launcher", "clip.split_gradients", "stability.split_steps"}
+    assert ELSEWHERE - elsewhere <= ids
 
 
 def test_a_hub_id_is_not_looked_for_on_disk() -> None:
@@ -120,3 +124,26 @@ def test_a_hub_id_is_not_looked_for_on_disk() -> None:
 
 def test_the_origin_of_the_keys_is_shown(tmp_path: Path) -> None:
     assert "(command line: schedule.warmup_steps=50)" in problems(*BREAKERS["schedule.warmup_beyond_end"])[0]
+
+
+@pytest.mark.parametrize(
+    ("launcher", "flag"), [("DeepSpeed", "ACCELERATE_USE_DEEPSPEED"), ("FSDP", "ACCELERATE_USE_FSDP")]
+)
+def test_what_split_gradients_do_not_allow_names_both_keys(
+    launcher: str, flag: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(flag, "true")
+    for clip in ("value", "agc", "adagc"):
+        (sentence,) = problems(f"clip={clip}")
+        assert f"clip.method={clip}" in sentence and "engine.name=auto" in sentence and launcher in sentence
+    (sentence,) = problems("stability=guarded")
+    assert "stability.guard.on_nonfinite=skip" in sentence and "engine.name=auto" in sentence
+    SESSION.load(["clip=norm", "stability=observe"])
+
+
+def test_numbers_of_stability_are_checked() -> None:
+    (sentence,) = problems(
+        "stability.probes.line=0", "stability.guard.spike_z=-1", "stability.rollback.max_rollbacks=-1"
+    )
+    for key in ("stability.probes.line=0", "stability.guard.spike_z=-1", "stability.rollback.max_rollbacks=-1"):
+        assert key in sentence

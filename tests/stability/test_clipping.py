@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from runner.config.schema import Clip
-from runner.stability.clipping import make_clipper, total_norm
+from runner.stability.clipping import make_clipper, norms_of, total_norm
 
 
 def parameters(*gradients: list[float] | None) -> list[torch.nn.Parameter]:
@@ -77,3 +77,10 @@ def test_the_norm_of_half_precision_gradients_is_taken_in_fp32() -> None:
     p = torch.nn.Parameter(torch.zeros(4, dtype=torch.float16))
     p.grad = torch.full((4,), 60000.0, dtype=torch.float16)
     assert total_norm([p]).item() == pytest.approx(120000.0, rel=1e-3)
+
+
+def test_norms_of_large_tensors_are_exact_to_fp32() -> None:
+    torch.manual_seed(0)
+    tensors = [torch.randn(10**6 + 3), torch.randn(5), torch.randn(300, 1000).bfloat16()]
+    for found, tensor in zip(norms_of(tensors), tensors, strict=True):
+        assert found.item() == pytest.approx(tensor.double().norm().item(), rel=1e-5)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import math
 import re
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +63,7 @@ def test_no_writer_shows_a_finite_loss_for_a_step_whose_loss_was_not(
         rows=40,
         model__path=str(poisoned),
         schedule__max_steps=STEPS,
+        seed=1,
         stability__guard=Guard(on_nonfinite=on_nonfinite, max_consecutive=4),
         tracking__logging_steps=every,
         tracking__report_to="tensorboard" if has_tensorboard else "none",
@@ -112,7 +115,11 @@ def test_no_writer_shows_a_finite_loss_for_a_step_whose_loss_was_not(
 
 def test_a_broken_step_is_in_the_log_at_once_whatever_the_pace(make_config: Callable[..., Any], poisoned: Path) -> None:
     cfg = make_config(
-        rows=40, model__path=str(poisoned), schedule__max_steps=STEPS, stability__guard=Guard(on_nonfinite="skip")
+        rows=40,
+        model__path=str(poisoned),
+        schedule__max_steps=STEPS,
+        seed=1,
+        stability__guard=Guard(on_nonfinite="skip"),
     )
     test_guarded.poison_one_row(cfg, "sft")
     folder = run(cfg).folder
@@ -120,3 +127,57 @@ def test_a_broken_step_is_in_the_log_at_once_whatever_the_pace(make_config: Call
     shown = shown_steps((folder / "console.log").read_text())
     assert len(bad) == 2 and all(shown[step] == ["nan"] for step in bad)
     assert set(shown) == {1, STEPS, *bad}, "ten quick steps: the first, the last, and the broken ones"
+
+
+def wandb_records(data: bytes) -> Iterator[bytes]:
+    """Records of a .wandb file: LevelDB's log format (blocks of 32 KiB; crc, length and type before each part) behind
+    a header of 7 bytes."""
+    at, parts = 7, b""
+    while at + 7 <= len(data):
+        if 32768 - at % 32768 < 7:
+            at += 32768 - at % 32768
+            continue
+        length, kind = struct.unpack_from("<HB", data, at + 4)
+        parts += data[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):  # the whole record, or its last part
+            yield parts
+            parts = b""
+
+
+def wandb_losses(folder: Path) -> dict[int, float]:
+    """{step: loss} in the file of an offline wandb run."""
+    from wandb.proto import wandb_internal_pb2
+
+    (path,) = (folder / "wandb").glob("offline-run-*/*.wandb")
+    found = {}
+    for record in map(wandb_internal_pb2.Record.FromString, wandb_records(path.read_bytes())):
+        row = {item.key or "/".join(item.nested_key): item.value_json for item in record.history.item}
+        if "train/loss" in row:
+            found[int(json.loads(row["train/global_step"]))] = float(json.loads(row["train/loss"]))
+    return found
+
+
+def test_wandb_is_told_the_same(
+    make_config: Callable[..., Any], poisoned: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if importlib.util.find_spec("wandb") is None:
+        pytest.skip("needs pip install wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    cfg = make_config(
+        rows=40,
+        model__path=str(poisoned),
+        schedule__max_steps=STEPS,
+        seed=1,
+        stability__guard=Guard(on_nonfinite="skip"),
+        tracking__report_to="wandb",
+    )
+    test_guarded.poison_one_row(cfg, "sft")
+    folder = run(cfg).folder
+    import wandb
+
+    wandb.finish()
+    wandb.teardown()  # the service writes behind; it ends when the file is whole
+    truth = {row["step"]: float(number(row["loss"]) or 0.0) for row in read_telemetry(folder)}
+    assert sum(math.isnan(loss) for loss in truth.values()) == 2
+    assert wandb_losses(folder) == pytest.approx(truth, rel=1e-4, nan_ok=True)

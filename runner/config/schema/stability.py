@@ -20,7 +20,7 @@ class Guard:
     """The same for a spike: a loss or gradient norm far above those of the accepted steps before it."""
 
     spike_z: float = 8.0
-    """Robust z-score (distance to the median in units of 1.4826 MAD) from which loss or log gradient norm is a spike."""
+    """Robust z-score (distance to the median over 1.4826 MAD) above which a loss or log gradient norm is a spike."""
 
     spike_window: int = 128
     """Accepted steps that a spike is measured against."""

@@ -1,0 +1,1 @@
+"""Experiments on runs: faults to try them with."""

@@ -1,0 +1,342 @@
+"""`planted.fault`: one known fault put into a run on purpose, to see what an incident looks like (+fault=nan_loss)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import TrainerCallback
+
+from runner.config.schema import Config
+from runner.errors import ConfigError
+from runner.model.formats import resolve_formats
+from runner.training.truth import Truth
+
+NAN = float("nan")
+FP16_MAX = 65504.0
+BEYOND = 4.0
+"""Forward overflow: the largest output is this many times what float16 can hold."""
+
+WITHIN = 60000.0
+"""Backward overflow: the largest scaled weight, which the forward pass in float16 still holds."""
+
+ROWS_MEASURED = 8
+
+
+def plant(cfg: Config, trainer: Truth) -> str:
+    """Plant `cfg.planted.fault` into a trainer that is built and not started; what was planted, for the console.
+
+    A resumed run plants it again. Raises `ConfigError` where the fault does not fit the model or the configuration.
+    """
+    return FAULTS[cfg.planted.fault](cfg, trainer)
+
+
+def nan_loss(cfg: Config, trainer: Truth) -> str:
+    """The loss of the first micro-batch of one step."""
+    step, given = cfg.planted.step, dict[str, Any]()
+
+    def look(module: nn.Module, args: Any, inputs: dict[str, Any]) -> None:
+        given["ids"] = inputs.get("input_ids")
+
+    def is_first() -> bool:
+        """By its content, since a micro-batch may be run again out of its order."""
+        batches = trainer.step_now.batches
+        if not batches:
+            return not trainer.step_now.losses
+        first, now = batches[0]["input_ids"], given["ids"]
+        return first.shape == now.shape and bool((first.to(now.device) == now).all())
+
+    def spoil(loss: Tensor, now: int) -> Tensor:
+        return loss * NAN if now == step and is_first() else loss
+
+    bare(trainer).register_forward_pre_hook(look, with_kwargs=True)
+    trainer.instruments.spoil = spoil
+    return f"planted: NaN in the loss of step {step}, first micro-batch"
+
+
+def nan_gradient(cfg: Config, trainer: Truth) -> str:
+    """One element of one parameter's gradient, in every micro-batch of one step."""
+    step, target = cfg.planted.step, target_of(cfg, trainer)
+
+    def spoil(gradient: Tensor) -> Tensor | None:
+        if trainer.state.global_step + 1 != step:
+            return None
+        gradient = gradient.clone()
+        gradient[target.index] = NAN
+        return gradient
+
+    target.parameter.register_hook(spoil)
+    return f"planted: NaN in the gradient of {target} at step {step}"
+
+
+def nan_weight(cfg: Config, trainer: Truth) -> str:
+    """One element of one trainable weight, just before one step."""
+    target = target_of(cfg, trainer)
+
+    def spoil() -> bool:
+        with torch.no_grad():
+            target.parameter[target.index] = NAN
+        return True
+
+    trainer.add_callback(Before(cfg.planted.step, spoil))
+    return f"planted: NaN in weight {target} just before step {cfg.planted.step}"
+
+
+def nan_optimizer_state(cfg: Config, trainer: Truth) -> str:
+    """One element of Adam's first moment of one weight, just before one step that the optimizer has a state at."""
+    target, step = target_of(cfg, trainer), cfg.planted.step
+    if "adam" not in cfg.optim.name.lower():
+        raise ConfigError(
+            [
+                f"planted.fault=nan_optimizer_state puts NaN into Adam's first moment (exp_avg), which optim.name="
+                f"{cfg.optim.name} does not keep: set optim=adamw, or another fault"
+            ]
+        )
+    if step < 2:
+        raise ConfigError(
+            [
+                f"planted.fault=nan_optimizer_state, planted.step={step}: the optimizer has no state before its first "
+                "step; set planted.step=2 or later"
+            ]
+        )
+
+    def spoil() -> bool:
+        optimizer: Any = trainer.optimizer
+        state = optimizer.state.get(target.parameter)
+        if not state:
+            return False  # fp16's first steps were skipped
+        state["exp_avg"][target.index] = NAN
+        return True
+
+    trainer.add_callback(Before(step, spoil))
+    return f"planted: NaN in the optimizer's exp_avg of {target} just before step {step}"
+
+
+def nan_embedding_row(cfg: Config, trainer: Truth) -> str:
+    """From the start, the embedding of a token that one training row holds and nothing else does.
+
+    The row is the first that training reads from `planted.step` on.
+    """
+    found = lonely_token(trainer, cfg.planted.step)
+    if found is None:
+        raise ConfigError(
+            [
+                "planted.fault=nan_embedding_row needs a token that only one training row holds, and this data set has "
+                "none: set another dataset, or another fault"
+            ]
+        )
+    row, token, step = found
+    model: Any = trainer.model
+    table = model.get_input_embeddings()
+    untied = untie(model, table)
+    with torch.no_grad():
+        table.weight[token] = NAN
+    name = next(name for name, module in bare(trainer).named_modules() if module is table)
+    also = "; the head, which was tied to it, keeps its own copy" if untied else ""
+    return f"planted: NaN in {name}.weight row {token}, a token that only {row} holds (first read at step {step}){also}"
+
+
+def fp16_forward_overflow(cfg: Config, trainer: Truth) -> str:
+    """One MLP rescaled so that up_proj's output leaves float16 for every row, and in fp32 nothing changes."""
+    mlp = gated_mlp(cfg, trainer)
+    largest = min(output_sizes(trainer, mlp.up))
+    factor = 2.0 ** torch.tensor(BEYOND * FP16_MAX / largest).log2().ceil().item()
+    mlp.rescale(factor)
+    return f"planted: {mlp.name}.up_proj x {factor:.3g}, down_proj / {factor:.3g}: its output overflows float16"
+
+
+def fp16_backward_overflow(cfg: Config, trainer: Truth) -> str:
+    """One MLP rescaled so that down_proj's gradient to its input leaves float16, and the forward pass does not."""
+    mlp = gated_mlp(cfg, trainer)
+    largest = max(float(p.detach().abs().max()) for p in mlp.inputs_of_down())
+    factor = 2.0 ** torch.tensor(largest / WITHIN).log2().ceil().item()
+    mlp.rescale(factor)
+    return f"planted: {mlp.name}.up_proj x {factor:.3g}, down_proj / {factor:.3g}: its gradient overflows float16"
+
+
+FAULTS: dict[str, Callable[[Config, Truth], str]] = {
+    "nan_loss": nan_loss,
+    "nan_gradient": nan_gradient,
+    "nan_weight": nan_weight,
+    "nan_optimizer_state": nan_optimizer_state,
+    "nan_embedding_row": nan_embedding_row,
+    "fp16_forward_overflow": fp16_forward_overflow,
+    "fp16_backward_overflow": fp16_backward_overflow,
+}
+
+
+class Before(TrainerCallback):
+    """Acts once, before the first step from `step` on at which `act` finds what it needs."""
+
+    def __init__(self, step: int, act: Callable[[], bool]):
+        self.step = step
+        self.act = act
+        self.done = False
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """A run resumed after the step has had its fault."""
+        self.done = state.global_step >= self.step
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """The weights and the optimizer are those that the step will use."""
+        if not self.done and state.global_step + 1 >= self.step:
+            self.done = self.act()
+
+
+@dataclass(frozen=True)
+class Target:
+    """One element of a trainable parameter."""
+
+    name: str
+    parameter: nn.Parameter
+    index: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name}{list(self.index)}"
+
+
+def bare(trainer: Truth) -> Any:
+    """The model without an adapter around it."""
+    model: Any = trainer.model
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def layer_of(cfg: Config, trainer: Truth) -> tuple[str, nn.Module]:
+    """(name, module) of layer `planted.layer` of the longest list of modules, the middle one where it is null."""
+    lists = [(n, m) for n, m in bare(trainer).named_modules() if isinstance(m, nn.ModuleList)]
+    if not lists:
+        raise ConfigError([f"planted.fault={cfg.planted.fault}: this model has no list of layers to hit one of"])
+    name, layers = max(lists, key=lambda pair: len(pair[1]))
+    wanted = len(layers) // 2 if cfg.planted.layer is None else cfg.planted.layer
+    if not 0 <= wanted < len(layers):
+        raise ConfigError([f"planted.layer={wanted}: this model has layers 0 to {len(layers) - 1}"])
+    return f"{name}.{wanted}", layers[wanted]
+
+
+def target_of(cfg: Config, trainer: Truth) -> Target:
+    """The middle element of the first trainable matrix of the layer."""
+    name, layer = layer_of(cfg, trainer)
+    found = next(((n, p) for n, p in layer.named_parameters() if p.requires_grad and p.ndim > 1), None)
+    if found is None:
+        raise ConfigError(
+            [
+                f"planted.fault={cfg.planted.fault}: no weight of {name} trains (lora.method={cfg.lora.method}); set "
+                "planted.layer to a layer that does"
+            ]
+        )
+    parameter = found[1]
+    index = torch.unravel_index(torch.tensor(parameter.numel() // 2), parameter.shape)
+    return Target(f"{name}.{found[0]}", parameter, tuple(int(i) for i in index))
+
+
+def lonely_token(trainer: Truth, step: int) -> tuple[str, int, int] | None:
+    """(row_id, token, step) of the first row of epoch 0, from `step` on where there is one, that holds a token which
+    no other row of training or validation data holds. Special tokens do not count: batches are padded with them."""
+    train: Any = trainer.train_dataset
+    validation: Any = trainer.eval_dataset
+    rows: list[list[int]] = list(train["input_ids"])
+    count = Counter(token for row in rows for token in set(row))
+    held_out = {token for row in validation["input_ids"] for token in row} if validation is not None else set()
+    tokenizer: Any = trainer.processing_class
+    never = held_out | set(tokenizer.all_special_ids)
+    batch = trainer.instruments.global_batch
+    order = list(trainer._get_train_sampler())
+    first = (step - 1) * batch
+    for place in (*range(first, len(order)), *range(min(first, len(order)))):
+        row = order[place]
+        token = next((t for t in rows[row] if count[t] == 1 and t not in never), None)
+        if token is not None:
+            return str(train["row_id"][row]), token, place // batch + 1
+    return None
+
+
+def untie(model: Any, table: nn.Module) -> bool:
+    """Give the head its own copy of the embedding; False where it has one already, or there is no head."""
+    head = model.get_output_embeddings()
+    if head is None or head.weight is not table.weight:
+        return False
+    head.weight = nn.Parameter(head.weight.detach().clone(), requires_grad=head.weight.requires_grad)
+    model.config.tie_word_embeddings = False
+    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    inner.all_tied_weights_keys = {}
+    return True
+
+
+@dataclass(frozen=True)
+class GatedMlp:
+    """act(gate_proj x) * (up_proj x), then down_proj: linear in up_proj, so that a factor moves through it."""
+
+    name: str
+    up: nn.Module
+    down: nn.Module
+
+    def inputs_of_down(self) -> list[nn.Parameter]:
+        """What down_proj multiplies its input with: its weight, and an adapter's A."""
+        named = self.down.named_parameters()
+        return [p for name, p in named if name.endswith("weight") and "lora_B" not in name and "magnitude" not in name]
+
+    @torch.no_grad()
+    def rescale(self, factor: float) -> None:
+        """up_proj x factor and down_proj / factor, their adapters with them. Frozen weights become fp32: float16 could
+        not hold them. `factor` is a power of 2, so that fp32 rounds nothing."""
+        for name, parameter in self.up.named_parameters():
+            # An adapter adds B A x to the output: B alone carries the factor. DoRA's magnitude is a row's length.
+            if "lora_A" not in name:
+                parameter.data = parameter.data.float() * factor
+        for name, parameter in self.down.named_parameters():
+            # The bias comes after the product, an adapter's B too.
+            if not name.endswith("bias") and "lora_B" not in name:
+                parameter.data = parameter.data.float() / factor
+
+
+def gated_mlp(cfg: Config, trainer: Truth) -> GatedMlp:
+    """The MLP of the layer; `ConfigError` where compute is not fp16, or there is nothing to rescale."""
+    fault, compute = cfg.planted.fault, resolve_formats(cfg).compute
+    problems = []
+    if compute != "fp16":
+        problems.append(
+            f"planted.fault={fault} shows in float16 only, and precision.compute={cfg.precision.compute} computes in "
+            f"{compute}: set precision=fp16 (on a CPU too)"
+        )
+    if cfg.model.quantization:
+        problems.append(
+            f"planted.fault={fault} rescales weights, and model.quantization={cfg.model.quantization} keeps them "
+            "packed: set model.quantization=null"
+        )
+    name, layer = layer_of(cfg, trainer)
+    parts = {n.rpartition(".")[2]: m for n, m in layer.named_modules()}
+    if not {"gate_proj", "up_proj", "down_proj"} <= parts.keys():
+        problems.append(
+            f"planted.fault={fault} needs an MLP of gate_proj, up_proj and down_proj, which {name} of this model does "
+            "not have: set another model, or another fault"
+        )
+    if problems:
+        raise ConfigError(problems)
+    whole = next(n for n, m in layer.named_modules() if n.endswith("up_proj")).rpartition(".")[0]
+    return GatedMlp(f"{name}.{whole}", parts["up_proj"], parts["down_proj"])
+
+
+def output_sizes(trainer: Truth, module: nn.Module) -> list[float]:
+    """Largest output of `module` on each of the first training rows, computed in bfloat16, which has fp32's range."""
+    model, sizes = bare(trainer), list[float]()
+    train: Any = trainer.train_dataset
+    device = next(model.parameters()).device
+
+    def measure(module: nn.Module, args: Any, output: Tensor) -> None:
+        sizes.append(float(output.detach().abs().max()))
+
+    training, handle = model.training, module.register_forward_hook(measure)
+    backbone = getattr(model, model.base_model_prefix)
+    try:
+        backbone.eval()
+        for row in train[:ROWS_MEASURED]["input_ids"]:
+            with torch.no_grad(), torch.autocast(device.type, dtype=torch.bfloat16):
+                backbone(input_ids=torch.tensor([row], device=device), use_cache=False)
+    finally:
+        handle.remove()
+        model.train(training)
+    return sizes
