@@ -49,6 +49,10 @@ def _dispatch(given: list[str]) -> int:
     if "--version" in rest:
         print(f"runner {__version__}")
         return 0
+    if verb == "replay":
+        from runner.lab.replay import main as replay
+
+        return replay(rest)
     if verb == "help" or any(a in ("--help", "-h") for a in rest):
         topics = [a for a in rest if not a.startswith("-") and "=" not in a]
         print(group_page(topics[0].lstrip("+")) if topics else page())

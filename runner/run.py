@@ -196,6 +196,8 @@ def train(cfg: Config, folder: RunFolder, checkpoint: Path | None, dropped: Sequ
             "total_parameters": trainable.total,
             "learning_rate": rate,
             "noise": noise,
+            "clip": {"method": cfg.clip.method, "max_grad_norm": cfg.clip.max_grad_norm},
+            "optimizer": cfg.optim.name,
         }
         if report is not None:
             facts["classification"] = report
@@ -244,7 +246,7 @@ def judge(
     `guard` is the guard's reason to end it, `broken` the first parameter that is not finite.
     """
     last = summary["train_loss"]["last"]
-    first = summary["counts"]["first_non_finite_step"]
+    first = summary["counts"]["first_broken_step"]
     damage = f" {broken} is not finite any more: no model is saved." if broken else ""
     if guard is not None:
         return "diverged", f"{guard} It ended at step {step} of {total_steps}; the first came at step {first}.{damage}"
@@ -252,7 +254,7 @@ def judge(
         return "diverged", f"The held-out loss is {summary['eval']['eval_loss']} at step {step}.{damage}"
     lost = last is not None and not math.isfinite(last) and not summary["counts"]["last_step_skipped"]
     if broken is not None or lost:
-        return "diverged", f"The loss is {last} at the end; the first non-finite loss came at step {first}.{damage}"
+        return "diverged", f"The loss is {last} at the end; the first broken step was {first}.{damage}"
     if signal_name is not None:
         kept = f"checkpoint-{step} was saved" if saved else "no checkpoint could be saved"
         return "stopped", f"{signal_name} at step {step} of {total_steps}; {kept}."

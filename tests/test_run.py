@@ -257,19 +257,19 @@ def test_judge() -> None:
     good = {
         "eval": {},
         "train_loss": {"last": 1.0},
-        "counts": {"first_non_finite_step": None, "last_step_skipped": False},
+        "counts": {"first_broken_step": None, "last_step_skipped": False},
     }
     assert judge(good, None, 10, 10, False) == ("finished", None)
     assert judge(good, "SIGTERM", 4, 10, True) == ("stopped", "SIGTERM at step 4 of 10; checkpoint-4 was saved.")
     bad = {
         "eval": {},
         "train_loss": {"last": float("nan")},
-        "counts": {"first_non_finite_step": 3, "last_step_skipped": False},
+        "counts": {"first_broken_step": 3, "last_step_skipped": False},
     }
     assert judge(bad, None, 10, 10, False)[0] == "diverged"
     unheld = {**good, "eval": {"eval_loss": float("nan")}}
     assert judge(unheld, None, 10, 10, False)[0] == "diverged"
-    skipped = {**bad, "counts": {"first_non_finite_step": 10, "last_step_skipped": True}}
+    skipped = {**bad, "counts": {"first_broken_step": 10, "last_step_skipped": True}}
     assert judge(skipped, None, 10, 10, False)[0] == "finished"
     ended = judge(bad, None, 5, 10, False, guard="three in a row.", broken="lm_head.weight")
     assert ended[0] == "diverged" and "three in a row" in str(ended[1]) and "lm_head.weight" in str(ended[1])

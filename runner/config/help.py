@@ -17,9 +17,10 @@ from runner.errors import UserError
 VERBS = {
     "train": "compose, check, train (the default)",
     "check": "compose and check only; prints every key, its value and where it was set",
+    "replay": "repeat the recorded step of RUN/incident-12, as it was or with precision=fp32",
     "help": "this page, or with a group's name its keys",
 }
-NOT_YET = ("diagnose", "report", "replay", "cure", "prove", "bench", "import", "predict", "chat", "export")
+NOT_YET = ("diagnose", "report", "cure", "prove", "bench", "import", "predict", "chat", "export")
 """Verbs that are planned."""
 
 

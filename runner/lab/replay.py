@@ -9,10 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
-import math
-import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +20,6 @@ from runner.training.incident import Incident, read_incident
 
 if TYPE_CHECKING:
     from runner.config.schema import Config
-    from runner.data.prepare import PreparedData
 
 KEYS = (
     "precision",
@@ -35,7 +31,6 @@ KEYS = (
     "model.gradient_checkpointing",
     "lora.adapter",
     "stability.deterministic",
-    "planted.fault",
     "hub",
 )
 """What may be set for a replay: what can make a difference to a recorded batch, and where the base is."""
@@ -130,9 +125,10 @@ def replay(incident: Incident, overrides: Sequence[str] = ()) -> Replayed:
     prepare_environment(cfg)
     check_base(cfg, incident.path)
     ranks = [incident.batches(rank) for rank in range(int(incident.facts.get("processes") or 1))]
+    from runner.lab.rebuild import run_step
+
     with recorded_threads(ranks[0].get("num_threads")):
         now = run_step(cfg, incident, ranks)
-    changed = [o for o in overrides if o.partition("=")[0] not in ("model.path", "lora.adapter", "hub")]
     result = Replayed(
         path=incident.path,
         recorded=incident.facts,
@@ -140,7 +136,11 @@ def replay(incident: Incident, overrides: Sequence[str] = ()) -> Replayed:
         overrides=list(overrides),
         notes=notes(cfg, incident, ranks),
     )
-    result.kind, result.sentence = verdict(incident.facts, now, changed)
+    places = ("model.path=", "lora.adapter=", "hub=")
+    result.kind, result.sentence = verdict(incident.facts, now, [o for o in overrides if not o.startswith(places)])
+    if result.kind in ("finite", "other"):
+        # Another place for the same weights changes nothing; where something did change, it is a suspect.
+        result.kind, result.sentence = verdict(incident.facts, now, [o for o in overrides if not o.startswith("hub=")])
     result.next = next_command(result, compute_of(incident))
     return result
 
@@ -200,172 +200,3 @@ def notes(cfg: Config, incident: Incident, ranks: list[dict[str, Any]]) -> list[
     if cfg.lora.method != "none":
         said.append(f"that {cfg.model.path} still holds the weights of the run is taken for granted: no hash is kept.")
     return said
-
-
-def run_step(cfg: Config, incident: Incident, ranks: list[dict[str, Any]]) -> dict[str, Any]:
-    """The step of all processes, one after the other: loss, grad_norm, loss_scale, and what `examine` finds."""
-    with tempfile.TemporaryDirectory(prefix="runner-replay-") as folder:
-        trainer = rebuild(cfg, ranks, Path(folder))
-        trainer.state.global_step = int(incident.facts["step"]) - 1
-        if cfg.planted.fault != "none":
-            from runner.lab.faults import plant
-
-            plant(cfg, trainer)
-        found: dict[str, Any] = {}
-        # All that `train` does around its loop (checkpointing of activations, NEFTune noise, ...) stays as it was.
-        trainer._inner_training_loop = lambda **_: found.update(step_of(trainer, incident, ranks))
-        trainer.train()
-        return found
-
-
-def rebuild(cfg: Config, ranks: list[dict[str, Any]], folder: Path) -> Any:
-    """The trainer of the run over the rows of the incident, its model built as the run built it."""
-    from transformers import set_seed
-
-    from runner.model.adapt import adapt
-    from runner.model.formats import resolve_formats
-    from runner.model.load import load_model
-    from runner.model.tokenizer import load_tokenizer
-    from runner.training.build import build_trainer
-    from runner.training.plan import Plan, accumulation_for
-
-    cfg = quiet(cfg)
-    tokenizer = load_tokenizer(cfg)
-    data = rows_as_data(ranks, cfg)
-    set_seed(cfg.seed)
-    formats = resolve_formats(cfg)
-    model, _ = adapt(cfg, load_model(cfg, tokenizer, data.labels, formats), formats)
-    per_device, steps = cfg.batch.per_device_train_batch_size, accumulation_for(cfg.batch, len(ranks))
-    plan = Plan(len(data.train), per_device, steps, 1, 1, 1, 0)
-    trainer: Any = build_trainer(
-        cfg, plan, formats, 0.0, model, tokenizer, data, folder, lambda row: None, callbacks=[]
-    )  # fmt: skip
-    # One process uses one GPU, as each process of the run did.
-    trainer.args._n_gpu = min(trainer.args.n_gpu, 1)
-    if ranks[0].get("class_weights") is not None:
-        trainer.class_weights = ranks[0]["class_weights"]
-    return trainer
-
-
-def quiet(cfg: Config) -> Config:
-    """`cfg` without what belongs to a whole run: evaluation, checkpoints, trackers, probes, guard."""
-    from runner.config.schema import Checkpoint, Evaluation, Tracking
-    from runner.config.schema.stability import Guard, Probes
-
-    stability = replace(
-        cfg.stability,
-        telemetry=True,
-        guard=Guard(on_nonfinite="ignore", on_spike="ignore"),
-        probes=Probes(line=None, replay=None, lost_updates=None, probe_set=None),
-    )
-    return replace(
-        cfg,
-        stability=stability,
-        evaluation=Evaluation(eval_strategy="no"),
-        checkpoint=Checkpoint(save_strategy="no"),
-        tracking=Tracking(report_to="none"),
-    )
-
-
-def rows_as_data(ranks: list[dict[str, Any]], cfg: Config) -> PreparedData:
-    """The incident's rows as training data: only their names matter, the batches themselves are recorded."""
-    from datasets import Dataset
-
-    from runner.data.prepare import PreparedData
-    from runner.data.report import DataReport
-
-    batches = [batch for rank in ranks for batch in rank["batches"]]
-    count = [len(batch["input_ids"]) for batch in batches]
-
-    def column(name: str, otherwise: Any) -> list[Any]:
-        return [x for batch, n in zip(batches, count, strict=True) for x in list(batch.get(name) or [otherwise] * n)]
-
-    names = {name: column(name, other) for name, other in (("row_id", "?"), ("source", "?"), ("length", 0))}
-    tensors = {key: [row for batch in batches for row in batch[key].tolist()] for key in ("input_ids", "labels")}
-    labels = None
-    if cfg.task.name == "classification":
-        labels = ranks[0].get("labels") or cfg.task.labels
-        if labels is None:
-            raise UserError("the incident was recorded without the labels of the run, and task.labels is not set.")
-    return PreparedData(Dataset.from_dict({**tensors, **names}), None, labels, DataReport(task=cfg.task.name), "")
-
-
-def step_of(trainer: Any, incident: Incident, ranks: list[dict[str, Any]]) -> dict[str, Any]:
-    """Prepare the model as training did, put the recorded weights in, run every micro-batch, and look for the cause."""
-    import torch
-
-    from runner.stability.clipping import total_norm
-    from runner.training import rng
-    from runner.training.investigate import chosen, examine
-    from runner.training.step import Step
-
-    model, _ = trainer._prepare_for_training(1, None, None)
-    set_scale(trainer, ranks)
-    model.zero_grad()
-    trainer.control = trainer.callback_handler.on_train_begin(trainer.args, trainer.state, trainer.control)
-    trainer.control = trainer.callback_handler.on_step_begin(trainer.args, trainer.state, trainer.control)
-    # After a planted fault has done its work at the start: the recorded weights hold what it did to them.
-    load_weights(trainer, incident)
-    steps = []
-    for recorded in ranks:
-        trainer.step_now = Step(loss_scale=trainer.scale())
-        trainer.current_gradient_accumulation_steps = recorded["accumulation"]
-        for batch, state in zip(recorded["batches"], recorded["rng"], strict=True):
-            rng.restore(state)
-            trainer.training_step(model, dict(batch), recorded["num_items"])
-        steps.append(trainer.step_now)
-    trainer.accelerator.unscale_gradients()
-    norm = float(total_norm([p for _, p in trainer.trainable()]))
-    loss = sum(float(torch.stack([x.float().reshape(()) for x in step.losses]).sum()) for step in steps)
-    spike = incident.facts.get("reason") == "spike"
-    facts = {"step": incident.facts["step"], "reason": incident.facts.get("reason"), "loss": loss, "grad_norm": norm}
-    found = []
-    for step in steps:
-        trainer.step_now = step
-        found.append(examine(trainer, spike, facts))
-    return {**facts, **chosen(found, spike), "loss_scale": recorded_scale(trainer, ranks)}
-
-
-def set_scale(trainer: Any, ranks: list[dict[str, Any]]) -> None:
-    """fp16: the recorded loss scale.
-
-    A process of several multiplies its loss by their number, because the gradient is averaged over them afterwards; here
-    gradients are summed, so that the scale takes the factor: every gradient is as large before it is unscaled.
-    """
-    scaler, recorded = trainer.accelerator.scaler, ranks[0].get("loss_scale")
-    if scaler is not None and recorded is not None:
-        state = scaler.state_dict()
-        scaler.load_state_dict({**state, "scale": float(recorded) * len(ranks)})
-
-
-def recorded_scale(trainer: Any, ranks: list[dict[str, Any]]) -> float | None:
-    """The loss scale as the run would call it."""
-    scale = trainer.scale()
-    return None if scale is None else scale / (len(ranks) if ranks[0].get("loss_scale") is not None else 1)
-
-
-def load_weights(trainer: Any, incident: Incident) -> None:
-    """Put the recorded weights in, every one; `UserError` where model and incident do not fit."""
-    import torch
-
-    recorded, there = incident.weights(), dict(trainer.trainable())
-    missing = sorted(set(there) ^ set(recorded))
-    if missing:
-        raise UserError(
-            f"{incident.path} does not fit this model: {len(missing)} weights that train are only on one side "
-            f"({', '.join(missing[:3])}). model.path or lora.adapter is another one than in the run."
-        )
-    unlike = [name for name, p in there.items() if p.shape != recorded[name].shape]
-    if unlike:
-        raise UserError(
-            f"{incident.path} does not fit this model: {unlike[0]} has shape {tuple(there[unlike[0]].shape)} here and "
-            f"{tuple(recorded[unlike[0]].shape)} in the incident. model.path is another one than in the run."
-        )
-    with torch.no_grad():
-        for name, parameter in there.items():
-            parameter.copy_(recorded[name])
-
-
-def finite(value: float | None) -> bool:
-    """Whether a number is there and neither NaN nor infinite."""
-    return value is not None and math.isfinite(value)

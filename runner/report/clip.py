@@ -110,7 +110,7 @@ def scale_free(method: str, optimizer: str, share: float, norm: NDArray[np.float
     """What frequent clipping means for an optimizer of Adam's kind."""
     why = f"the step of {optimizer} does not depend on the gradient's scale"
     if share < ALWAYS:
-        return f"{why}, so this does not slow the run; large batches count less in its moments than they would."
+        return f"{why}, so this does not slow the run; batches with a large gradient count less in its moments."
     if method in ELEMENTWISE:
         return f"{why}, so this does not slow the run; what stands out counts less in the direction of the step."
     low, high = np.quantile(norm, [0.1, 0.9])

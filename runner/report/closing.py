@@ -55,8 +55,9 @@ def close(
     report = summary.get("classification")
     if report:
         class_table(screen, report)
-    for name in ("model", "plots/loss.png", "summary.json", "telemetry.jsonl"):
-        if (folder / name).exists():
+    incident = summary["counts"]["first_incident"]
+    for name in ("model", "plots/loss.png", "summary.json", "telemetry.jsonl", incident):
+        if name and (folder / name).exists():
             screen.say(f"  {name:<16} {shown_path(folder / name)}")
     screen.say(f"Next: {next_command}")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from runner.report.broken import SEARCH, gradient_broken, loss_broken
+from runner.report.broken import SEARCH, broken, gradient_broken, loss_broken
 from runner.report.clip import clipped
 from runner.runfolder import number
 from runner.signals.smooth import thin
@@ -28,6 +28,7 @@ def count(source: list[dict[str, Any]], measured: bool) -> dict[str, Any]:
         "non_finite_steps": len(bad),
         "first_non_finite_step": bad[0] if bad else None,
         "non_finite_steps_at": few(bad),
+        "first_broken_step": next((int(r["step"]) for r in source if broken(r)), None),
         "non_finite_gradients": sum(gradient_broken(r) for r in source),
         "skipped_steps": sum(bool(r.get("skipped")) for r in source),
         "last_step_skipped": bool(source and source[-1].get("skipped")),

@@ -83,8 +83,8 @@ def draw_loss(axes: Any, summary: dict[str, Any]) -> None:
     known = np.isfinite(adjusted)
     if known.any():
         # A line where most steps are known; where a sample is, single points.
-        dense = known.sum() > len(known) / 2
-        axes.plot(steps[known], adjusted[known], "-" if dense else ".", color="#2a8c4a", linewidth=1, markersize=4,
+        dense, size = known.sum() > len(known) / 2, 4 if known.sum() > 60 else 8
+        axes.plot(steps[known], adjusted[known], "-" if dense else ".", color="#2a8c4a", linewidth=1, markersize=size,
                   label="train, at equal\ndifficulty of batches")  # fmt: skip
     measured = [(e["step"], number(e.get("eval_loss"))) for e in summary["evaluations"]]
     held_out = [(step, value) for step, value in measured if value is not None]
@@ -149,9 +149,10 @@ def draw_norms(axes: Any, summary: dict[str, Any]) -> None:
 
 
 def between_decades(x: float, low: float, high: float) -> str:
-    """Label of a tick between two powers of ten: 0.2, 0.3 and 0.5 where the axis is short, else none."""
+    """Label of a tick between two powers of ten: 0.2, 0.3 and 0.5 where the axis is short, all where it is very
+    short, else none."""
     digit = round(x / 10 ** np.floor(np.log10(x)))
-    return f"{x:g}" if high < 20 * low and digit in (2, 3, 5) else ""
+    return f"{x:g}" if high < 3 * low or (high < 20 * low and digit in (2, 3, 5)) else ""
 
 
 def mark(axes: Any, steps: list[int], shape: str, colour: str, label: str, height: float) -> None:

@@ -91,10 +91,10 @@ def dense(tensor: Tensor) -> Tensor:
 def first_bad_forward(events: Events) -> dict[str, Any] | None:
     """The innermost module that made a non-finite output of finite inputs; None where every output is finite.
 
-    Returns module, class, dtype (of its output), absmax_in, absmax_out (largest finite magnitudes; None where
-    nothing floating went in), output ("NaN" | "inf" | "NaN and inf"), where (place in a structured output), rows (indices of batch rows whose output is not
-    finite), weight (`first_bad_parameter` of its own weights), seen_by (the part at whose input it showed first, where
-    the operation between parts is to blame) and why, in words.
+    Returns module, class, dtype (of its output), absmax_in, absmax_out (largest finite magnitudes; None where nothing
+    floating went in), output ("NaN" | "inf" | "NaN and inf"), where (place in a structured output), rows (indices of
+    batch rows whose output is not finite), weight (`first_bad_parameter` of its own weights), seen_by (the part at
+    whose input it showed first, where an operation between parts is to blame) and why, in words.
     """
     at = first_broken(events.forward)
     if at is None:

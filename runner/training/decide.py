@@ -31,6 +31,9 @@ class Decider:
         self.in_stretch = False
         """Whether the step before was broken too."""
 
+        self.incidents = 0
+        """Folders written so far. Counted, not looked up: processes need not share a disk."""
+
     def judge(self, step: Step) -> None:
         """Decide about the step whose `facts` have just been read; a veto takes the gradient away."""
         facts = step.facts
@@ -93,10 +96,9 @@ class Decider:
         """The incident's folder, for the first step of a broken stretch."""
         repeated, self.in_stretch = self.in_stretch, True
         wanted, folder = self.stability.incident, self.trainer.instruments.folder
-        if repeated or not wanted.save or not step.batches:
+        if repeated or not wanted.save or not step.batches or self.incidents >= wanted.max_incidents:
             return
-        if len(list(folder.glob("incident-*"))) >= wanted.max_incidents:
-            return
+        self.incidents += 1
         from runner.training.investigate import investigate
 
         found = investigate(self.trainer, str(decision.reason), folder, dict(step.facts))
@@ -105,9 +107,10 @@ class Decider:
 
     def state(self) -> dict[str, Any]:
         """What a resumed run has to know."""
-        return {**self.guard.state(), "in_stretch": self.in_stretch}
+        return {**self.guard.state(), "in_stretch": self.in_stretch, "incidents": self.incidents}
 
     def load(self, state: dict[str, Any]) -> None:
         """Go on from `state`."""
         self.guard.load(state)
         self.in_stretch = bool(state.get("in_stretch", False))
+        self.incidents = int(state.get("incidents", 0))

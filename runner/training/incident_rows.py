@@ -114,7 +114,16 @@ def batches_of(trainer: Examined, facts: dict[str, Any]) -> dict[str, Any]:
         "accumulation": len(step.batches),
         "num_threads": torch.get_num_threads(),
         "processes": facts["processes"],
+        **classes_of(trainer),
     }
+
+
+def classes_of(trainer: Examined) -> dict[str, Any]:
+    """Classification: names and weights of the labels, which the training rows of the run have decided."""
+    if not hasattr(trainer, "class_weights"):
+        return {}
+    names: dict[int, str] = trainer.model.config.id2label
+    return {"labels": [names[i] for i in sorted(names)], "class_weights": on_cpu(trainer.class_weights)}
 
 
 def on_cpu(value: Any) -> Any:

@@ -274,6 +274,13 @@ class Truth(Again):
         if self.is_world_process_zero():
             self.instruments.on_row(row)
 
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Upstream's. Trainer empties its sum of losses by subtracting it from itself (`_maybe_log_save_evaluate`), and
+        NaN - NaN is NaN: without this, every log line after a skipped NaN step would read NaN."""
+        if "loss" in logs:
+            self._tr_loss.zero_()
+        super().log(logs, start_time)
+
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
         """Upstream's loop, with the loss as token mean over all held-out rows (upstream averages means of batches), and
         the loss of each source beside it."""

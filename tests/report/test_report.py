@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from runner.report.closing import close, next_command
+from runner.report.counts import count
 from runner.report.curve import text_curve
 from runner.report.plot import draw_loss, draw_norms, plot_loss
 from runner.report.progress import Adjustment, Progress, clock, step_line
@@ -32,9 +33,10 @@ def test_summary_counts_the_truth() -> None:
     assert summary["steps"] == 4 and summary["seconds"] == 2.0 and summary["tokens"] == 40
     counts = summary["counts"]
     assert counts == {
-        "non_finite_steps": 1, "first_non_finite_step": 2, "non_finite_steps_at": [2], "non_finite_gradients": 0,
-        "skipped_steps": 0, "last_step_skipped": False, "loss_scale_backoffs": 0, "clipped_steps": 2, "spikes": 0,
-        "warned": 0, "rollbacks": 0, "incidents": 0, "first_incident": None, "steps_measured": 4, "telemetry": True
+        "non_finite_steps": 1, "first_non_finite_step": 2, "non_finite_steps_at": [2],
+        "first_broken_step": 2, "non_finite_gradients": 0, "skipped_steps": 0, "last_step_skipped": False,
+        "loss_scale_backoffs": 0, "clipped_steps": 2, "spikes": 0, "warned": 0,
+        "rollbacks": 0, "incidents": 0, "first_incident": None, "steps_measured": 4, "telemetry": True
     }  # fmt: skip
     assert summary["train_loss"]["lowest"] == 1.0 and summary["eval"]["eval_loss"] == 1.5
     assert summary["grad_norm"] == {"median": 2.5, "largest": 4.0}
@@ -60,6 +62,7 @@ def test_what_the_guard_did_is_counted_and_the_first_incident_named() -> None:
     counts = summary["counts"]
     expected = {"spikes": 2, "rollbacks": 1, "warned": 2, "incidents": 2, "loss_scale_backoffs": 1, "skipped_steps": 3}
     assert {key: counts[key] for key in expected} == expected
+    assert counts["first_broken_step"] == 2 and count(found[2:], True)["first_broken_step"] == 4
     assert counts["non_finite_gradients"] == 2, "the loss scale's search is none"
     assert summary["marks"] == {
         "gradients": [2, 8], "skipped": [2, 4, 7], "spikes": [4, 5], "rollbacks": [4],
@@ -189,18 +192,21 @@ def drawn(summary: dict[str, Any]) -> dict[str, list[tuple[float, float]]]:
 def test_the_picture_shows_every_broken_step_and_no_loss_at_it() -> None:
     many = rows([2.0 + 0.1 * math.sin(i) for i in range(3000)])
     many[1234] = bad(many[1234], skipped="non_finite", incident="incident-1235")
+    for i in range(1235, 1244):
+        many[i] = bad(many[i], skipped="non_finite")
     many[2001].update(spike={"loss_z": 9.0, "norm_z": 1.0}, skipped="spike", action="rollback")
     many[5].update(clip_coef=0.2, grad_norm=5.0)
     facts = {"clip": {"method": "norm", "max_grad_norm": 1.0}, "noise": {"sd_step": 0.1}}
     points = drawn(summarize(many, [], facts))
     for label in ("train, each step", "train, smoothed", "gradient norm (before clipping)"):
-        at = [y for x, y in points[label] if x == 1235]
-        assert len(at) == 1 and math.isnan(at[0]), label
-    for label in ("loss not finite (step 1235)", "gradient not finite (step 1235)", "incident folder (1)"):
-        assert points[label][0][0] == 1235
-    assert [x for x, _ in points["skipped (2 steps)"]] == [1235, 2002]
+        at = [y for x, y in points[label] if 1235 <= x <= 1244]
+        assert len(at) == 10 and all(map(math.isnan, at)), label
+    for label in ("loss not finite (10 steps, first 1235)", "gradient not finite (10 steps, first 1235)"):
+        assert [x for x, _ in points[label]] == list(range(1235, 1245))
+    assert points["incident folder (1)"][0][0] == 1235
+    assert [x for x, _ in points["skipped (11 steps)"]] == [*range(1235, 1245), 2002]
     assert points["spike (1 step)"][0][0] == points["rolled back (1)"][0][0] == 2002
-    assert points["clip at 1"][0][1] == 1.0 and "clipped (1,500 steps)" in points
+    assert points["clip at 1"][0][1] == 1.0 and "clipped (1,495 steps)" in points
     assert drawn(summarize([bad(r) for r in many], [], facts))["loss not finite (3,000 steps, first 1)"]
 
 
@@ -308,13 +314,14 @@ def test_the_end_says_what_was_lost(tmp_path: Path) -> None:
     screen.console = Console(file=io.StringIO())
     found = rows([3.0, 2.5, 2.0, 1.5])
     facts = {"clip": {"method": "none", "max_grad_norm": 1.0}, "optimizer": "sgd"}
-    for last in (bad(found[3]), bad(found[3], skipped="non_finite")):
+    (tmp_path / "incident-4").mkdir()
+    for last in (bad(found[3]), bad(found[3], skipped="non_finite", incident="incident-4")):
         close(screen, summarize([*found[:3], last], [], facts), tmp_path, "finished", None, "none", "nothing")
     screen.close()
     said = (tmp_path / "console.log").read_text()
     assert "train loss 3.0000 at the start, nan at the end\n" in said
     assert "at the end (smoothed), the last step's nan was skipped\n" in said
-    assert "Nothing was clipped (clip=none)" in said
+    assert "Nothing was clipped (clip=none)" in said and said.count(f"  incident-4       {tmp_path}/incident-4\n") == 1
 
 
 def test_the_next_command_repeats_what_was_set(tmp_path: Path) -> None:

