@@ -22,7 +22,7 @@ from runner.runfolder import (
     resolve_resume,
     write_json,
 )
-from runner.training.environment import device_name, prepare_environment, same_folder, set_early, world
+from runner.training.environment import device_name, of_first_process, prepare_environment, set_early, world
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def run(cfg: Config, dropped: Sequence[str] = ()) -> Outcome:
     """
     set_early(cfg)
     settings = dataclasses.asdict(cfg)
-    cfg = dataclasses.replace(cfg, output_dir=same_folder(str(Path(cfg.output_dir).resolve())))
+    cfg = dataclasses.replace(cfg, output_dir=str(of_first_process(str(Path(cfg.output_dir).resolve()))))
     resume = None
     if cfg.checkpoint.resume is not None:
         resume = resolve_resume(cfg.checkpoint.resume, Path(cfg.output_dir).parent, settings)
@@ -211,6 +211,8 @@ def train(cfg: Config, folder: RunFolder, checkpoint: Path | None, dropped: Sequ
         broken = non_finite_weights(trainer.model)
         signal_name = request.signal_name if stopped else None
         state, reason = judge(summary, signal_name, step, plan.total_steps, stop.saved, trainer.guard.ends_run, broken)
+        # The others have no telemetry to judge by.
+        state, reason = of_first_process((state, reason))
         if folder.leader:
             write_json(folder.path / "summary.json", summary)
             plot_loss(summary, folder.plots / "loss.png", f"{cfg.name}: {state}")

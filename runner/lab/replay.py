@@ -10,6 +10,7 @@ import contextlib
 import copy
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,7 +124,7 @@ def replay(incident: Incident, overrides: Sequence[str] = ()) -> Replayed:
 
     set_early(cfg)
     prepare_environment(cfg)
-    check_base(cfg, incident.path)
+    cfg, checked = check_base(cfg, incident, overrides)
     ranks = [incident.batches(rank) for rank in range(int(incident.facts.get("processes") or 1))]
     from runner.lab.rebuild import run_step
 
@@ -134,7 +135,7 @@ def replay(incident: Incident, overrides: Sequence[str] = ()) -> Replayed:
         recorded=incident.facts,
         now=now,
         overrides=list(overrides),
-        notes=notes(cfg, incident, ranks),
+        notes=[*checked, *notes(incident, ranks)],
     )
     places = ("model.path=", "lora.adapter=", "hub=")
     result.kind, result.sentence = verdict(incident.facts, now, [o for o in overrides if not o.startswith(places)])
@@ -145,16 +146,39 @@ def replay(incident: Incident, overrides: Sequence[str] = ()) -> Replayed:
     return result
 
 
-def check_base(cfg: Config, path: Path) -> None:
-    """Raise `UserError` where the start model or adapter is a local folder that is not there (any more)."""
+def check_base(cfg: Config, incident: Incident, overrides: Sequence[str]) -> tuple[Config, list[str]]:
+    """The settings, with a hub's commit as recorded, and what is to be said about the start model.
+
+    Raises `UserError` where the start model or adapter is a local folder that is not there (any more), or where the
+    start model has changed since the run, unless its place is given by hand.
+    """
     from runner.config.nearby import looks_local, near
+    from runner.model.fingerprint import weights_hash
 
     for key, value in (("model.path", cfg.model.path), ("lora.adapter", cfg.lora.adapter)):
         if value is not None and looks_local(value) and not Path(value).expanduser().exists():
             raise UserError(
-                f"{path} was recorded with {key}={value}, and there is no such folder{near(Path(value))}. If it moved, "
-                f"say where to: {key}=FOLDER"
+                f"{incident.path} was recorded with {key}={value}, and there is no such folder"
+                f"{near(Path(value))}. If it moved, say where to: {key}=FOLDER"
             )
+    base, path = incident.facts.get("base") or {}, cfg.model.path
+    by_hand = any(o.startswith("model.path=") for o in overrides)
+    if base.get("commit") and not Path(path).expanduser().is_dir() and not by_hand:
+        return replace(cfg, model=replace(cfg.model, revision=base["commit"])), []
+    if cfg.lora.method == "none":
+        return cfg, []  # every weight is in the incident
+    here = weights_hash(path)
+    if here is not None and here == base.get("sha256"):
+        return cfg, []
+    if here is None or not base.get("sha256"):
+        return cfg, [f"whether {path} still holds the weights of the run cannot be checked: no hash was recorded."]
+    if not by_hand:
+        raise UserError(
+            f"{path} has changed since the run: the SHA-256 of its files is {here[:12]}..., and it was "
+            f"{base['sha256'][:12]}... Name a folder with the weights of the run, or this one all the same: "
+            "model.path=FOLDER"
+        )
+    return cfg, [f"model.path={path} holds other weights than the run started from (SHA-256 {here[:12]}...)."]
 
 
 def compute_of(incident: Incident) -> str:
@@ -179,7 +203,7 @@ def recorded_threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def notes(cfg: Config, incident: Incident, ranks: list[dict[str, Any]]) -> list[str]:
+def notes(incident: Incident, ranks: list[dict[str, Any]]) -> list[str]:
     """What may make a difference, and what could not be checked, one sentence each."""
     import socket
 
@@ -197,6 +221,4 @@ def notes(cfg: Config, incident: Incident, ranks: list[dict[str, Any]]) -> list[
         said.append(f"the run had other versions: {', '.join(other)}.")
     if "cuda" in (ranks[0].get("rng") or [{}])[0] and not torch.cuda.is_available():
         said.append("the run was on a GPU and this machine has none: numbers differ, and precision auto means fp32.")
-    if cfg.lora.method != "none":
-        said.append(f"that {cfg.model.path} still holds the weights of the run is taken for granted: no hash is kept.")
     return said

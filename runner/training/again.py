@@ -12,6 +12,7 @@ from datasets import Dataset
 from torch import Tensor, nn
 from transformers import Trainer
 
+from runner.stability.clipping import total_norm
 from runner.training import rng
 from runner.training.step import Step
 
@@ -64,6 +65,30 @@ class Again(Trainer):
         with self.no_trace(), self.accelerator.no_sync(wrapped):
             rng.restore(step.rng[i])
             return super().training_step(wrapped, dict(step.batches[i]), step.num_items).detach()
+
+    def finite_at_scale(self, scale: float) -> bool:
+        """fp16: whether the gradient of the current step is finite at loss scale `scale`. Collective.
+
+        Gradients and loss scale are left as they were. Where memory does not suffice to know, True.
+        """
+        from runner.training.investigate import set_aside
+
+        scaler: Any = self.accelerator.scaler
+        before = scaler.state_dict()
+        with set_aside(self.model):
+            scaler.load_state_dict({**before, "scale": scale})
+            try:
+                for i in range(len(self.step_now.batches)):
+                    self.repeat_micro(i)
+                finite = bool(torch.isfinite(total_norm([p for _, p in self.trainable()])))
+            except torch.OutOfMemoryError:
+                finite = True
+            finally:
+                scaler.load_state_dict(before)
+        if self.accelerator.num_processes > 1:
+            flag = torch.tensor([float(not finite)], device=self.accelerator.device)
+            finite = not bool(self.accelerator.reduce(flag, "sum"))
+        return finite
 
     def objective(self) -> float:
         """The loss that the current step minimises, over its global batch, at the weights as they are, dropout off."""

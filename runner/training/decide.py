@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from runner.stability.guard import Decision, Seen, StepGuard
@@ -31,6 +32,9 @@ class Decider:
         self.in_stretch = False
         """Whether the step before was broken too."""
 
+        self.sound_scale = 0.0
+        """fp16: the largest loss scale at which a gradient was finite."""
+
         self.incidents = 0
         """Folders written so far. Counted, not looked up: processes need not share a disk."""
 
@@ -38,6 +42,10 @@ class Decider:
         """Decide about the step whose `facts` have just been read; a veto takes the gradient away."""
         facts = step.facts
         seen = Seen(facts["loss"], facts["grad_norm"], facts.get("update_rms"), step.loss_scale)
+        if seen.loss_scale is not None and math.isfinite(seen.grad_norm):
+            self.sound_scale = max(self.sound_scale, seen.loss_scale)
+        elif self._no_scale_would_help(step, seen):
+            seen = replace(seen, loss_scale=None)
         decision = self.guard.judge(seen, self.snapshots.step is not None)
         if decision.reason is None or decision.action == "take":
             self.in_stretch = False
@@ -86,6 +94,19 @@ class Decider:
             trainer.trainable(), trainer.optimizer, trainer.lr_scheduler, trainer.accelerator.scaler, self.factor
         )
 
+    def _no_scale_would_help(self, step: Step, seen: Seen) -> bool:
+        """fp16: whether a gradient that is not finite, at a loss scale that has worked before, is not its overflow.
+
+        The search upwards and at the start never asks; elsewhere an overflow is rare, and one more pass over the batch
+        at the smallest scale tells it from a NaN, which looks the same and would be skipped without a word.
+        """
+        lowest = self.stability.guard.min_loss_scale
+        if self.stability.guard.on_nonfinite == "ignore" or not step.batches or not math.isfinite(seen.loss):
+            return False
+        if seen.loss_scale is None or not lowest < seen.loss_scale <= self.sound_scale:
+            return False
+        return not self.trainer.finite_at_scale(lowest)
+
     def _weights_are_broken(self) -> bool:
         """Whether skipping cannot help, and going back can."""
         return self.snapshots.step is not None and self.snapshots.helps(
@@ -113,4 +134,5 @@ class Decider:
         """Go on from `state`."""
         self.guard.load(state)
         self.in_stretch = bool(state.get("in_stretch", False))
+        self.sound_scale = float(state.get("sound_scale", 0.0))
         self.incidents = int(state.get("incidents", 0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import warnings
+from typing import Any
 
 from runner.config.schema import Config
 
@@ -53,15 +54,15 @@ def world() -> tuple[int, int]:
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def same_folder(path: str) -> str:
-    """The first process's `path` on every process: each composed its own, with its own clock."""
+def of_first_process(value: Any) -> Any:
+    """The first process's `value` on every process: a folder named by its own clock, or how the run has ended."""
     if world()[1] == 1:
-        return path
+        return value
     from accelerate import PartialState
     from accelerate.utils import broadcast_object_list
 
     PartialState()
-    return str(broadcast_object_list([path])[0])
+    return broadcast_object_list([value])[0]
 
 
 def device_name() -> str:

@@ -191,7 +191,12 @@ def broken_words(facts: dict[str, Any]) -> str:
     loss = number(facts.get("loss"))
     loss_bad = loss is not None and not math.isfinite(loss)
     forward, backward = facts.get("forward"), facts.get("backward")
-    head = f"the loss is {shown(loss)}" if loss_bad else "the loss was finite and the gradient was not"
+    norm = number(facts.get("grad_norm"))
+    head = "the loss was finite and the gradient was not"
+    if loss_bad:
+        head = f"the loss is {shown(loss)}"
+    elif norm is not None and math.isfinite(norm):
+        head = "loss and gradient are finite, the update that the optimizer would make is not"
     if forward:
         given = forward.get("absmax_in")
         size = f", largest input {shown(given)}" if given is not None else ""

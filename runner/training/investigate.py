@@ -15,6 +15,7 @@ import torch
 from accelerate.utils import gather_object
 from torch import nn
 
+from runner.model.fingerprint import weights_hash
 from runner.runfolder import number
 from runner.training.attribution import (
     Trail,
@@ -68,8 +69,18 @@ def investigate(trainer: Examined, reason: str, folder: Path, facts: dict[str, A
         trainer.accelerator.wait_for_everyone()
     if rank == 0:
         weights = {name: p.detach() for name, p in trainer.trainable()}
+        facts = {**facts, "base": base_of(trainer)}
         write_incident(folder, facts, batches_of(trainer, facts), weights, trainer.instruments.config)
     return facts
+
+
+def base_of(trainer: Examined) -> dict[str, Any]:
+    """Which start model: path, SHA-256 of its files where some of its weights are frozen (those that train are kept in
+    the incident), and the commit where it came from a hub."""
+    path = trainer.instruments.config.get("model", {}).get("path")
+    frozen = any(not p.requires_grad for p in trainer.model.parameters())
+    commit = getattr(getattr(trainer.model, "config", None), "_commit_hash", None)
+    return {"path": path, "sha256": weights_hash(path) if path and frozen else None, "commit": commit}
 
 
 def chosen(everyone: list[dict[str, Any]], spike: bool) -> dict[str, Any]:
@@ -113,6 +124,13 @@ def examine(trainer: Examined, spike: bool, facts: dict[str, Any]) -> dict[str, 
     if parameter is None and loss_finite:
         # Where a module's backward is to blame, the first bad gradient belongs to a layer that it merely reached.
         parameter = gradient if backward is None else only_gradient(trainer, backward["parameter"])
+    if parameter is None and micro is None and second["out_of_memory"] is None and not spike:
+        parameter = first_bad_state(trainer)
+        if parameter is not None:
+            second["second_pass"] = (
+                f"the optimizer's {parameter['key']} of {parameter['name']} holds {parameter['value']} at "
+                f"{parameter['first_index']}."
+            )
     if micro is None and len(shown) == 1:
         micro = shown[0]
     if parameter is not None:
@@ -131,6 +149,18 @@ def examine(trainer: Examined, spike: bool, facts: dict[str, Any]) -> dict[str, 
         "found": found,
         "worst": max(sizes),
     }
+
+
+def first_bad_state(trainer: Examined) -> dict[str, Any] | None:
+    """As `first_bad_parameter`, of what the optimizer keeps for the weights: also `key`, its name for it (exp_avg)."""
+    optimizer: Any = getattr(trainer, "optimizer", None)
+    state = getattr(getattr(optimizer, "optimizer", optimizer), "state", {})
+    held = [(f"{key} {name}", x) for name, p in trained(trainer) for key, x in state.get(p, {}).items()]
+    bad = first_bad_parameter([(name, x) for name, x in held if isinstance(x, torch.Tensor)], gradients=False)
+    if bad is None:
+        return None
+    key, _, name = bad["name"].partition(" ")
+    return {**bad, "name": name, "what": "optimizer state", "key": key}
 
 
 def only_gradient(trainer: Examined, name: str | None) -> dict[str, Any] | None:
@@ -153,7 +183,7 @@ def second_pass(trainer: Examined, order: list[int]) -> dict[str, Any]:
     seen |= {"second_pass": None, "out_of_memory": None}
     with untouched(), set_aside(trainer.model):
         try:
-            for i in order:
+            for place, i in enumerate(order):
                 ids = trainer.step_now.batches[i].get("input_ids")
                 with Trail(trainer.model, batch=None if ids is None else len(ids)) as trail:
                     loss = float(trainer.repeat_micro(i))
@@ -162,6 +192,9 @@ def second_pass(trainer: Examined, order: list[int]) -> dict[str, Any]:
                 forward, backward = first_bad_forward(events), first_bad_backward(events)
                 if forward or backward or not math.isfinite(loss):
                     seen.update(micro_batch=i, forward=forward, backward=backward)
+                    # A forward pass is collective (buffers, TRL's metrics): every process runs as many of them.
+                    for rest in order[place + 1 :] if trainer.accelerator.num_processes > 1 else ():
+                        trainer.repeat_micro(rest)
                     return seen
             seen["summed"] = first_bad_parameter(trained(trainer), gradients=True)
         except torch.OutOfMemoryError as error:

@@ -21,7 +21,7 @@ from runner.errors import UserError
 from runner.lab.replay import replay
 from runner.report.replayed import Replayed
 from runner.run import run
-from runner.runfolder import number, read_json
+from runner.runfolder import number, read_json, write_json
 from runner.training.incident import read_incident
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,8 +99,15 @@ def first_place(facts: dict[str, Any]) -> Any:
     return ways, (facts["parameter"] or {}).get("name"), (facts["parameter"] or {}).get("first_index")
 
 
-@pytest.mark.parametrize("method", ["lora", "none"])
-@pytest.mark.parametrize("task", ["sft", "classification"])
+@pytest.mark.parametrize(
+    ("task", "method"),
+    [
+        ("sft", "lora"),
+        ("classification", "none"),
+        pytest.param("sft", "none", marks=pytest.mark.slow),
+        pytest.param("classification", "lora", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize(
     "fault", ["nan_loss", "nan_gradient", "nan_weight", "nan_embedding_row", "fp16_forward_overflow",
               "fp16_backward_overflow"]
@@ -131,6 +138,20 @@ def test_a_planted_fault_is_planted_again(make_config: Callable[..., Any], fault
         result = replay(incident, ["precision=fp32"])
         assert result.kind == "finite" and "the number format is the cause" in result.sentence, result.sentence
         assert "precision=bf16" in result.next
+
+
+def test_what_no_incident_holds_is_said(make_config: Callable[..., Any]) -> None:
+    """NaN in the optimizer's state: loss and gradient of the step are finite, and repeated to the last bit."""
+    cfg = make_config(
+        rows=40,
+        schedule__max_steps=4,
+        optim__learning_rate=1e-3,
+        planted=Planted(fault="nan_optimizer_state", step=3),
+    )
+    found = sorted(run(cfg).folder.glob("incident-*"), key=lambda p: int(p.name[9:]))
+    result = replay(read_incident(found[0]))
+    assert result.kind == "exact" and same_bits(result), result.sentence
+    assert "what was not is the update, from the optimizer's state" in result.sentence
 
 
 def test_what_surrounds_the_loop_is_there_too(make_config: Callable[..., Any]) -> None:
@@ -195,7 +216,7 @@ def test_a_start_model_that_moved_and_one_that_changed(
     assert main(["replay", str(path), f"model.path={tmp_path / 'elsewhere'}"]) == 0
     said = capsys.readouterr().out
     assert "Reproduced exactly: loss NaN and gradient norm NaN as before, first in the forward pass of" in said
-    assert "model.embed_tokens" in said and "no hash is kept" in said
+    assert "model.embed_tokens" in said and "recorded, and now" in said and "Note" not in said
     assert said.splitlines()[-1].startswith("Next: python -m runner replay") and "precision=fp32" in said
     assert main(["replay", str(path), f"model.path={tmp_path / 'elsewhere'}", "precision=fp32"]) == 0
     assert "the number format is not the cause" in capsys.readouterr().out
@@ -206,6 +227,14 @@ def test_a_start_model_that_moved_and_one_that_changed(
     save_file(weights, sound / "model.safetensors", metadata={"format": "pt"})
     result = replay(read_incident(path), [f"model.path={sound}"])
     assert result.kind == "finite" and "model.path is the cause" in result.sentence
+    assert any("holds other weights than the run" in note for note in result.notes)
+    sound.rename(base)
+    with pytest.raises(UserError, match="has changed since the run"):
+        replay(read_incident(path))
+    facts = read_json(path / "incident.json")
+    assert facts is not None and len(facts["base"]["sha256"]) == 64
+    write_json(path / "incident.json", {**facts, "base": None})
+    assert any("cannot be checked" in note for note in replay(read_incident(path)).notes)
 
 
 def test_mistakes_are_one_sentence_and_status_2(
