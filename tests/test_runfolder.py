@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -99,3 +105,55 @@ def test_only_the_leader_writes(tmp_path: Path) -> None:
     assert run is not None and (run["state"], run["steps"], run["seed"]) == ("finished", 3, 1)
     leader.close()
     follower.close()
+
+
+@given(st.lists(values, min_size=1, max_size=6), st.data())
+def test_cut_at_any_byte_every_line_before_is_whole_and_writing_goes_on(
+    tmp_path_factory: pytest.TempPathFactory, contents: list[object], data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("cut")
+    path = folder / "telemetry.jsonl"
+    rows = [{"step": i + 1, "value": to_json(content)} for i, content in enumerate(contents)]
+    lines = JsonLines(path)
+    ends = []
+    for row in rows:
+        lines.append(row)
+        ends.append(path.stat().st_size)  # flushed: it is there before the next step begins
+    lines.close()
+    whole = path.read_bytes()
+    cut = data.draw(st.integers(0, len(whole)))
+    path.write_bytes(whole[:cut])
+    kept = sum(end <= cut for end in ends)
+    found = read_telemetry(folder)
+    # A line that lacks only its line feed is whole too.
+    assert found == rows[:kept] or (cut + 1 in ends and found == rows[: kept + 1])
+    again = JsonLines(path)
+    again.append({"step": 99})
+    again.close()
+    assert read_telemetry(folder) == [*found, {"step": 99}]
+
+
+def test_a_writer_killed_at_any_moment_leaves_every_finished_line(tmp_path: Path) -> None:
+    program = (
+        "import sys\nfrom pathlib import Path\nfrom runner.runfolder import JsonLines\n"
+        "lines = JsonLines(Path(sys.argv[1]) / 'telemetry.jsonl')\n"
+        "for step in range(1, 10**9):\n"
+        "    lines.append({'step': step, 'loss': float('nan'), 'row_losses': [step / 7] * 50})\n"
+        "    print(step, flush=True)\n"
+    )
+    rng = random.Random(0)
+    for attempt in range(8):
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+        writer = subprocess.Popen([sys.executable, "-c", program, str(folder)], stdout=subprocess.PIPE, env=environment)
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        time.sleep(rng.uniform(0.0, 0.05))
+        writer.send_signal(signal.SIGKILL)
+        said = [1, *(int(line) for line in writer.stdout.read().split(b"\n")[:-1] if line)]
+        writer.wait()
+        rows = read_telemetry(folder)
+        assert [row["step"] for row in rows] == list(range(1, len(rows) + 1))
+        assert len(rows) >= max(said), "a step that was said to be written is written"
+        assert all(row["loss"] == "NaN" and len(row["row_losses"]) == 50 for row in rows)

@@ -27,6 +27,9 @@ KEY is one of
 CLOSE = 0.02
 """Two finite numbers that differ by less than this share count as the same event."""
 
+STATE = "optimizer state"
+"""`what` of a bad parameter whose weights and gradient are finite."""
+
 SHOWN = ("loss", "grad_norm", "loss_scale", "forward", "backward", "parameter")
 
 
@@ -81,12 +84,16 @@ def finite(value: float | None) -> bool:
 
 
 def place(facts: dict[str, Any]) -> str | None:
-    """Where it broke first, in words: a module's forward pass, its backward pass, or a parameter; None = nowhere."""
+    """Where it broke first, in words: a module's forward pass, its backward pass, or a parameter; None = nowhere.
+
+    The optimizer's state does not count: no incident holds it."""
     for way in ("forward", "backward"):
         if facts.get(way):
             return f"the {way} pass of {facts[way]['module']}"
     parameter = facts.get("parameter")
-    return f"the {parameter['what']} of {parameter['name']}" if parameter else None
+    if not parameter or parameter["what"] == STATE:
+        return None
+    return f"the {parameter['what']} of {parameter['name']}"
 
 
 def verdict(recorded: dict[str, Any], now: dict[str, Any], changed: Sequence[str]) -> tuple[str, str]:
@@ -98,10 +105,12 @@ def verdict(recorded: dict[str, Any], now: dict[str, Any], changed: Sequence[str
     also = f"; {blame(changed)} is not the cause" if changed else ""
     bits = same(was[0], new[0]) and same(was[1], new[1])
     first = f", first in {here}" if here else ""
-    if bits and before == here:
+    if bits and (before == here or not was_broken):
         if not was_broken:
             text = "loss and gradient norm are the same bits"
-            if recorded.get("reason") == "non_finite":
+            if before != here:
+                text += f"; not finite was {before or 'nothing'}, and now is {here or 'nothing'}"
+            elif recorded.get("reason") == "non_finite":
                 text += " and finite; what was not is the update, from the optimizer's state, which no incident holds"
         elif any(map(finite, was)):
             text = f"loss {shown(new[0])} and gradient norm {shown(new[1])} are the same bits{first}"
