@@ -163,8 +163,9 @@ def train(cfg: Config, folder: RunFolder, checkpoint: Path | None, dropped: Sequ
             base = compute_base_loss(cfg, plan, data, trainer, folder.path, screen.say, checkpoint is not None)
             trainer.instruments.base_of = base.of if base.rows else None
             noise.update(base.noise)
-            if base.line():
-                screen.say(base.line())
+            for line in (base.line(), trainer.decider.line()):
+                if line:
+                    screen.say(line)
 
         with Progress(screen, plan.total_steps) as progress:
             watch = Watch(progress, telemetry, probes)

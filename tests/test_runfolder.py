@@ -152,6 +152,7 @@ def test_a_writer_killed_at_any_moment_leaves_every_finished_line(tmp_path: Path
         time.sleep(rng.uniform(0.0, 0.05))
         writer.send_signal(signal.SIGKILL)
         said = [1, *(int(line) for line in writer.stdout.read().split(b"\n")[:-1] if line)]
+        writer.stdout.close()
         writer.wait()
         rows = read_telemetry(folder)
         assert [row["step"] for row in rows] == list(range(1, len(rows) + 1))

@@ -18,8 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from runner.config.schema import Config
-from runner.data.cache import write_bytes as write_whole
-from runner.data.cache import cache_folder
+from runner.data.cache import cache_folder, write_bytes
 
 Loss = tuple[float, int]
 """(summed loss in nats, supervised tokens) of one row."""
@@ -133,7 +132,7 @@ def store_losses(key: str, losses: dict[bytes, Loss], note: Callable[[str], None
     # A damaged file was told of when it was loaded; here it is simply replaced.
     merged = {**_read(path, lambda _: None), **finite}
     try:
-        write_whole(path, _pack(merged))
+        write_bytes(path, _pack(merged))
     except OSError as error:
         note(f"the cache {path.parent} cannot be written ({error.strerror or error}); set RUNNER_CACHE")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -82,6 +83,12 @@ class Snapshots:
         step: int = held["step"]
         return step
 
+    def discard(self) -> None:
+        """Give back its memory and its place on the disk."""
+        self._held = self.step = None
+        if self.where == "disk" and self.writes:
+            shutil.rmtree(self.path.parent, ignore_errors=True)
+
     def save(self, folder: Path) -> None:
         """Put it beside a checkpoint, so that a resumed run can go back as far as this one could."""
         if self.step is not None and self.writes:
@@ -98,6 +105,16 @@ class Snapshots:
             self._held = held
         elif self.writes:
             write(held, self.path)
+
+
+def choose_place(bytes_needed: int, bytes_free: int) -> Literal["memory", "disk"]:
+    """auto: in memory where the snapshot takes no more than a quarter of what is free."""
+    return "memory" if bytes_needed <= bytes_free / 4 else "disk"
+
+
+def free_memory() -> int:
+    """Bytes of host memory that nobody uses."""
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def scale_rate(optimizer: Any, scheduler: Any, factor: float) -> None:

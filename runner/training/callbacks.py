@@ -62,7 +62,8 @@ class StepFacts(TrainerCallback):
             control.should_evaluate = control.should_save = False
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """The last measurement of the probe set."""
+        """The last measurement of the probe set; the snapshot has served."""
+        self.trainer.decider.snapshots.discard()
         if self.trainer.probes is not None and self.trainer.guard.ends_run is None:
             self.trainer.probes.finish(state.global_step)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from runner.stability.guard import Decision, Seen, StepGuard
-from runner.stability.snapshot import Snapshots
+from runner.stability.snapshot import Snapshots, choose_place, free_memory
 from runner.training.step import Step
 
 if TYPE_CHECKING:
@@ -26,8 +26,11 @@ class Decider:
         self.stability = stability
         self.guard = StepGuard(stability.guard, stability.rollback)
         where = stability.rollback.snapshot
+        # Weights, and two moments of the same size.
+        self.snapshot_bytes = 3 * sum(p.numel() * p.element_size() for _, p in trainer.trainable())
         if where == "auto":
-            where = "memory" if trainer.instruments.adapters else "disk"
+            where = choose_place(self.snapshot_bytes * trainer.accelerator.num_processes, free_memory())
+        self.snapshot_every = stability.rollback.every or {"memory": 25, "disk": 200}[where]
         self.snapshots = Snapshots(where, trainer.instruments.folder, trainer.accelerator.is_local_main_process)
         self.in_stretch = False
         """Whether the step before was broken too."""
@@ -71,7 +74,7 @@ class Decider:
         """
         trainer, taken = self.trainer, self.snapshots.step
         now = trainer.state.global_step
-        if self.guard.may_roll_back and (taken is None or now - taken >= self.stability.rollback.every):
+        if self.guard.may_roll_back and (taken is None or now - taken >= self.snapshot_every):
             self.snapshots.keep(
                 now,
                 trainer.trainable(),
@@ -80,6 +83,14 @@ class Decider:
                 trainer.accelerator.scaler,
                 self.factor,
             )
+
+    def line(self) -> str:
+        """For the header, where steps may be rolled back: what that costs; else ""."""
+        if not self.guard.may_roll_back:
+            return ""
+        where = "in memory" if self.snapshots.where == "memory" else "on disk"
+        size = self.snapshot_bytes / 2**20
+        return f"{'guard':<10} a snapshot every {self.snapshot_every} steps {where} (about {size:,.0f} MiB)"
 
     @property
     def factor(self) -> float:

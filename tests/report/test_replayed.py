@@ -33,7 +33,7 @@ FINE = facts(5.0, 1.0, reason="spike")
         (FINE, FINE, ["precision=fp32"], "exact", "the number format is not the cause"),
         (facts(5.0, 1.0), facts(5.0, 1.0), [], "exact", "from the optimizer's state"),
         (facts(5.0, 1.0) | {"parameter": STATE}, facts(5.0, 1.0), [], "exact", "from the optimizer's state"),
-        (facts(5.0, 1.0) | {"parameter": WEIGHT}, facts(5.0, 1.0), [], "exact", "was the weight of w, and now is nothing"),
+        (facts(5.0, 1.0) | {"parameter": WEIGHT}, facts(5.0, 1.0), [], "exact", "the weight of w, and now is nothing"),
         (NAN, facts("Infinity", "NaN", "up"), [], "same", "the same module, loss inf (recorded NaN)"),
         (NAN, NAN | {"grad_norm": 1.0}, ["precision=fp32"], "same", "the number format is not the cause"),
         (NAN, facts("NaN", "NaN", "down"), [], "other", "the forward pass of down breaks first now, the"),

@@ -40,10 +40,10 @@ class Rollback:
     """The snapshot of weights, optimizer, scheduler and loss scale that a roll-back returns to."""
 
     snapshot: Literal["auto", "memory", "disk"] = "auto"
-    """Where it is kept. auto = memory with LoRA, disk for full fine-tuning."""
+    """Where it is kept. auto = in memory where that takes at most a quarter of what is free, else on disk."""
 
-    every: int = 25
-    """Steps between two snapshots; only steps that were good are kept."""
+    every: int | None = None
+    """Steps between two snapshots; null = 25 in memory, 200 on disk. Only states that were sound are kept."""
 
     lr_backoff: float = 0.5
     """The learning rate is multiplied by this at each roll-back; 1 leaves it."""
