@@ -65,6 +65,7 @@ def numbers_in_range(c: Config) -> str | None:
         **{f"stability.guard.{k}": getattr(c.stability.guard, k) for k in GUARD_COUNTS},
         **{f"stability.probes.{f.name}": getattr(c.stability.probes, f.name) for f in fields(c.stability.probes)},
         "stability.weight_statistics_every": c.stability.weight_statistics_every,
+        "stability.module_norms_every": c.stability.module_norms_every,
         "stability.rollback.every": c.stability.rollback.every,
         "planted.step": c.planted.step,
         "dataset.max_length": d.max_length,

@@ -46,6 +46,7 @@ def build_trainer(
     """
     arguments = build_arguments(cfg, plan, formats, learning_rate, folder, data.validation is not None)
     named = set(data.train["source"]) | (set(data.validation["source"]) if data.validation is not None else set())
+    settings = config_to_dict(cfg)  # with the format that auto has become on this machine
     instruments = Instruments(
         clip=cfg.clip,
         stability=cfg.stability,
@@ -55,7 +56,7 @@ def build_trainer(
         sources=sorted(named),
         adapters=cfg.lora.method == "lora",
         folder=folder,
-        config=config_to_dict(cfg),
+        config={**settings, "precision": {**settings["precision"], "compute": formats.compute}},
         decode=tokenizer.decode,
         on_row=on_row,
         **instruments_too,

@@ -134,12 +134,14 @@ class Decider:
         from runner.training.investigate import investigate
 
         found = investigate(self.trainer, str(decision.reason), folder, dict(step.facts))
-        step.facts["incident"] = f"incident-{step.facts['step']}"
         step.facts["why"] = found["sentence"]
+        if found["incident"] is not None:
+            step.facts["incident"] = found["incident"]
 
     def state(self) -> dict[str, Any]:
         """What a resumed run has to know."""
-        return {**self.guard.state(), "in_stretch": self.in_stretch, "incidents": self.incidents}
+        own = {"in_stretch": self.in_stretch, "sound_scale": self.sound_scale, "incidents": self.incidents}
+        return {**self.guard.state(), **own}
 
     def load(self, state: dict[str, Any]) -> None:
         """Go on from `state`."""

@@ -104,7 +104,8 @@ class Incident:
 
         path = self.path / "weights.safetensors"
         if not path.exists():
-            raise UserError(f"{self.path} has no {path.name}: the weights before the step were not kept.")
+            why = self.facts.get("weights") or "the weights before the step were not kept."
+            raise UserError(f"{self.path} cannot be replayed: {why}")
         loaded: dict[str, Tensor] = load_file(path)
         return loaded
 

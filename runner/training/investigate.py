@@ -57,21 +57,52 @@ def investigate(trainer: Examined, reason: str, folder: Path, facts: dict[str, A
     found = examine(trainer, reason == "spike", facts)
     everyone = gather_object([found]) if several else [found]
     facts = {**facts, **chosen(everyone, reason == "spike")}
-    facts["incident"] = path.name if stability.incident.save else None
-    facts["replay"] = replay_command(path) if stability.incident.save else None
+    save = stability.incident.save
+    left_out = why_no_weights(trainer, folder, stability.incident.save_weights) if save else None
+    facts["incident"] = path.name if save else None
+    facts["replay"] = replay_command(path) if save and left_out is None else None
+    facts["weights"] = left_out
     facts["sentence"] = sentence(facts)
-    if not stability.incident.save:
+    if not save:
         return facts
-    if rank > 0:
-        write_batches(path, rank, batches_of(trainer, facts))
+    error: OSError | None = None
+    try:
+        if rank > 0:
+            write_batches(path, rank, batches_of(trainer, facts))
+    except OSError as failed:
+        error = failed
     if several:
         # Files of the other processes are complete before incident.json is there.
         trainer.accelerator.wait_for_everyone()
     if rank == 0:
-        weights = {name: p.detach() for name, p in trainer.trainable()}
+        weights = {name: p.detach() for name, p in trainer.trainable()} if left_out is None else None
         facts = {**facts, "base": base_of(trainer)}
-        write_incident(folder, facts, batches_of(trainer, facts), weights, trainer.instruments.config)
+        try:
+            write_incident(folder, facts, batches_of(trainer, facts), weights, trainer.instruments.config)
+        except OSError as failed:
+            error = failed
+    if error is not None:
+        # Training is worth more than the folder that explains one of its steps.
+        facts["sentence"] += f" {path} could not be written: {error.strerror or error}."
+        facts["incident"] = facts["replay"] = None
     return facts
+
+
+MOST_WEIGHTS = 2 * 2**30
+"""Bytes up to which the weights that train are kept where the user did not say."""
+
+
+def why_no_weights(trainer: Examined, folder: Path, wanted: bool | None) -> str | None:
+    """Why the incident does not hold the trainable weights, without which it cannot be replayed; None where it does."""
+    if wanted is not None:
+        return None if wanted else "stability.incident.save_weights=false: the weights before the step are not kept."
+    size = sum(p.numel() * p.element_size() for _, p in trainer.trainable())
+    if size <= MOST_WEIGHTS:
+        return None
+    return (
+        f"the weights that train take {size / 2**30:.1f} GiB, so they are not kept and the step cannot be replayed; "
+        "stability.incident.save_weights=true keeps them."
+    )
 
 
 def base_of(trainer: Examined) -> dict[str, Any]:

@@ -50,7 +50,7 @@ class Step:
     grad_norm: Tensor | None = None
     clip_coef: Tensor | None = None
     tensor_norms: Tensor | None = None
-    """Norm of each parameter's gradient before clipping, on statistics steps; shape (n,)."""
+    """Norm of each parameter's gradient before clipping, at some steps; shape (n,)."""
 
     weights: dict[str, Tensor] = field(default_factory=dict)
     """`weight_statistics`, on statistics steps."""

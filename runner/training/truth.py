@@ -200,9 +200,12 @@ class Truth(Again):
         named = self.trainable()
         norm, step.clip_coef = self.clipper(named)
         step.grad_norm = norm
-        if self.instruments.stability.telemetry or self.guard.acts:
-            if self.statistics_due:
+        telemetry = self.instruments.stability.telemetry
+        if telemetry or self.guard.acts:
+            norms_every = self.instruments.stability.module_norms_every
+            if telemetry and norms_every is not None and (self.state.global_step + 1) % norms_every == 0:
                 step.tensor_norms = self.clipper.norms
+            if self.statistics_due:
                 step.weights = weight_statistics(getattr(self.optimizer, "optimizer", self.optimizer))
             self.read_facts()
             self.decider.judge(step)

@@ -88,9 +88,8 @@ def test_update_and_weight_rms_are_what_the_optimizer_did(make_config: Callable[
 @pytest.mark.parametrize("task", ["sft", "classification"])
 def test_a_row_adds_up(make_config: Callable[..., Any], task: str) -> None:
     gradients = Gradients()
-    cfg = make_config(
-        task, rows=26, lora=Lora(method="none"), stability__weight_statistics_every=2, clip__max_grad_norm=1e9
-    )
+    every = {"stability__weight_statistics_every": 2, "stability__module_norms_every": 2}
+    cfg = make_config(task, rows=26, lora=Lora(method="none"), clip__max_grad_norm=1e9, **every)
     trainer, rows = trainer_for(cfg, [gradients])
     trainer.train()
     assert len(rows) > 4
@@ -102,7 +101,7 @@ def test_a_row_adds_up(make_config: Callable[..., Any], task: str) -> None:
         assert row["grad_norm"] == pytest.approx(gradient.norm().item(), rel=1e-4)
         assert row["seconds"] > 0 and row["peak_memory"] > 2**20 and row["tokens_per_second"] > 0
         due = row["step"] % 2 == 0
-        assert ("module_grad_norms" in row) == due
+        assert ("module_grad_norms" in row) == ("rms_t" in row) == due
         if due:
             squares = sum(n**2 for n in row["module_grad_norms"].values())
             assert math.sqrt(squares) == pytest.approx(row["grad_norm"], rel=1e-4)
@@ -148,3 +147,57 @@ def test_probes_come_when_due_and_say_what_they_should(make_config: Callable[...
         if line["probe"] == "replay":
             assert line["before"] == pytest.approx(by_step[line["step"]]["loss"], rel=0.02), "apart from dropout"
             assert line["after"] < line["before"]
+
+
+def waits(
+    monkeypatch: pytest.MonkeyPatch, make_config: Callable[..., Any], out: str, accumulation: int, **changes: Any
+) -> int:
+    """How often the host asks for a tensor's value in one step of `accumulation` micro-batches."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Count(TorchDispatchMode):
+        asked = 0
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            self.asked += func is torch.ops.aten._local_scalar_dense.default
+            return func(*args, **(kwargs or {}))
+
+    cfg = make_config(
+        rows=32, out=out, batch__gradient_accumulation_steps=accumulation, batch__per_device_train_batch_size=2,
+        schedule__max_steps=1, stability__probes=Probes(None, None, None, None), **changes,
+    )  # fmt: skip
+    trainer, _ = trainer_for(cfg)
+    count = Count()
+    lists = 0
+    whole = torch.Tensor.tolist
+
+    def tolist(self: torch.Tensor) -> Any:
+        nonlocal lists
+        lists += 1
+        return whole(self)
+
+    class Between(TrainerCallback):
+        def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
+            monkeypatch.setattr(torch.Tensor, "tolist", tolist)
+            count.__enter__()
+
+        def on_step_end(self, *args: Any, **kwargs: Any) -> None:
+            count.__exit__(None, None, None)
+            monkeypatch.setattr(torch.Tensor, "tolist", whole)
+
+    trainer.add_callback(Between())
+    trainer.train()
+    return count.asked + lists
+
+
+def test_the_statistics_wait_for_the_device_once_per_step_and_never_per_micro_batch(
+    make_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bare = Stability(telemetry=False, base_loss="off")
+    bare.guard.on_nonfinite = bare.guard.on_spike = "ignore"
+    extra = [
+        waits(monkeypatch, make_config, f"a{n}", n) - waits(monkeypatch, make_config, f"b{n}", n, stability=bare)
+        for n in (1, 4)
+    ]
+    # Bare runs read the loss for the console once as well, so observing adds nothing at all.
+    assert extra == [0, 0]

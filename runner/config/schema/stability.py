@@ -82,6 +82,9 @@ class Incident:
     save_text: bool = True
     """Put the text of the rows in; false keeps row ids, token ids and lengths."""
 
+    save_weights: bool | None = None
+    """Put the trainable weights in, which a replay needs; null = where they take at most 2 GiB."""
+
     max_incidents: int = 5
     """Folders of one run; later incidents are counted only."""
 
@@ -98,7 +101,10 @@ class Stability:
     """Put each example's loss into the row."""
 
     weight_statistics_every: int | None = None
-    """Steps between update size, weight size, RMS_t, gradient norm per module; null = 1 with LoRA, 10 otherwise."""
+    """Steps between two measurements of update size, weight size and RMS_t; null = 1 with LoRA, 10 otherwise."""
+
+    module_norms_every: int | None = 10
+    """Steps between two rows with the gradient norm of every module; null = never."""
 
     base_loss: Literal["off", "sampled", "all"] = "sampled"
     """Loss of the start model on the training rows: off, of up to 200 planned steps (about 2 % of the run), of all."""
