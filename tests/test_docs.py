@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import shlex
+import subprocess
+import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 import yaml
@@ -15,8 +20,11 @@ from runner import __main__ as door
 from runner.config.compose import Session
 from runner.config.help import NOT_YET, VERBS, options
 from runner.config.names import known_keys
+from runner.config.schema import Probes
 from runner.config.sweeps import check_sweep
 from runner.errors import ConfigError
+from runner.run import run
+from runner.runfolder import read_json, read_rows, read_telemetry
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "README_zh.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -51,6 +59,33 @@ def runner_lines(page: Path, kind: str) -> list[list[str]]:
     return [shlex.split(line.removeprefix(start), comments=True) for line in lines if not PLACEHOLDERS.search(line)]
 
 
+def shown_commands(page: Path) -> list[list[str]]:
+    """Arguments of the `$ python -m runner` lines of console blocks, but of those that show an error."""
+    start = "$ python -m runner"
+    shown = [block for block in blocks(page, "console") if "\nerror: " not in block]
+    lines = [line for block in shown for line in block.splitlines() if line.startswith(start)]
+    return [shlex.split(line.removeprefix(start)) for line in lines]
+
+
+def tables(page: Path) -> list[list[list[str]]]:
+    """Every table of a page: its rows below the header, as cells."""
+    found = re.findall(r"^\|.*\n\|---.*\n((?:\|.*\n)+)", text(page), re.MULTILINE)
+    return [
+        [[cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in body.splitlines()] for body in found
+    ]
+
+
+def table_of(page: Path, first: str) -> list[list[str]]:
+    """The one table whose first cell holds `first`."""
+    (found,) = [rows for rows in tables(page) if f"`{first}`" in rows[0][0]]
+    return found
+
+
+def named(cells: list[str]) -> set[str]:
+    """Words in backquotes, dotted ones included."""
+    return {word for cell in cells for word in re.findall(r"`([\w.]+)`", cell)}
+
+
 @pytest.fixture
 def own_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working folder with the YAML that the README shows in its `./conf`."""
@@ -72,12 +107,12 @@ def functions(file: Path) -> frozenset[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_every_test_a_page_names_exists(page: Path) -> None:
-    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text(page))
-    absent = [f"{file}::{name}" for file, name in named if name not in functions(ROOT / file)]
+    tests = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text(page))
+    absent = [f"{file}::{name}" for file, name in tests if name not in functions(ROOT / file)]
     assert not absent
     # A reference in another form would escape this check.
-    assert len(named) == len(re.findall(r"\.py::\w", text(page)))
-    assert named or page.name != "features.md"
+    assert len(tests) == len(re.findall(r"\.py::\w", text(page)))
+    assert tests or page.name != "features.md"
 
 
 def test_every_feature_has_a_test_or_says_what_is_missing() -> None:
@@ -99,8 +134,12 @@ def test_every_relative_link_leads_somewhere(page: Path) -> None:
 def test_every_command_of_the_readme_composes(
     own_conf: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lines = runner_lines(READMES[0], "bash")  # the other language has the same ones
-    assert len(lines) > 10
+    # The other language has the same ones.
+    lines = [
+        *runner_lines(READMES[0], "bash"),
+        *(line for line in shown_commands(READMES[0]) if line[:1] != ["replay"]),
+    ]
+    assert len(lines) > 12
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     session = Session()
     for line in lines:
@@ -131,14 +170,64 @@ def test_the_errors_shown_are_those_that_come(page: Path) -> None:
 
 @pytest.mark.parametrize("page", READMES, ids=NAMES)
 def test_the_table_of_groups_is_complete(page: Path) -> None:
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text(page).splitlines() if line[:3] == "| `"]
-    table = {row[0].strip("`"): row for row in rows if len(row) == 4}
+    table = {row[0].strip("`"): row for row in table_of(page, "task")}
     groups = [name for name in known_keys() if "." not in name and (ROOT / "conf" / name).is_dir()]
     assert list(table) == groups and len(groups) == 14
     for group, row in table.items():
         assert sorted(re.findall(r"`(\w+)`", row[2])) == options(group), f"{page.name}: the options of {group} changed"
         unknown = [key for key in re.findall(r"`([\w.]+)`", row[3]) if f"{group}.{key}" not in known_keys()]
         assert not unknown, group
+
+
+@pytest.mark.parametrize("page", READMES, ids=NAMES)
+def test_policies_faults_and_modes_are_all_there(page: Path) -> None:
+    assert sorted(named([row[0] for row in table_of(page, "observe")])) == options("stability")
+    assert sorted(named([row[0] for row in table_of(page, "nan_loss")])) == options("fault")
+    assert sorted(named([row[0] for row in table_of(page, "sampled")])) == sorted(
+        get_args(known_keys()["stability.base_loss"].type)
+    )
+
+
+def test_the_page_of_fields_names_every_field_and_no_other(make_config: Callable[..., Any]) -> None:
+    """A guarded run with a fault in it, statistics and probes at every step, against docs/telemetry.md."""
+    page = ROOT / "docs" / "telemetry.md"
+    cfg = Session().load(["stability=guarded", "stability.base_loss=all", "+fault=nan_weight"]).config
+    cfg.stability.probes = Probes(1, 1, 1, 2, 5)
+    cfg.stability.module_norms_every = 1
+    cfg = make_config(schedule__max_steps=12, stability=cfg.stability, planted=cfg.planted)
+    folder = run(cfg).folder
+
+    rows = read_telemetry(folder)
+    seen = {key for row in rows for key in row}
+    fields = named([row[0] for row in [*table_of(page, "step"), *table_of(page, "row_ids")]])
+    assert fields == seen | {"spike"}, "a run without a spike"
+    assert {key for key in seen if all(key in row for row in rows)} >= named([row[0] for row in table_of(page, "step")])
+    assert set(rows[0]["noise_scale"]) <= named([row[2] for row in table_of(page, "row_ids")])
+
+    probes = table_of(page, "replay")
+    for line in read_rows(folder / "probes.jsonl"):
+        first = next(i for i, row in enumerate(probes) if row[0] == f"`{line['probe']}`")
+        last = next((i for i in range(first + 1, len(probes)) if probes[i][0]), len(probes))
+        assert set(line) - {"step", "probe"} == named([row[1] for row in probes[first:last]]), line["probe"]
+
+    base = read_json(folder / "base_loss.json")
+    assert base is not None
+    fields = {word.removeprefix("noise.") for word in named([row[0] for row in table_of(page, "schema")])}
+    assert fields == {*base, *base["noise"]} - {"noise"}
+
+    facts = read_json(folder / "incident-5" / "incident.json")
+    assert facts is not None
+    fields = named([row[0] for row in table_of(page, "reason")])
+    assert {key for key in facts if key not in seen} == fields - {"incident"} | {"schema"}
+    assert set(facts["rows"][0]) <= named([row[1] for row in table_of(page, "reason")])
+
+    summary = read_json(folder / "summary.json")
+    assert summary is not None
+    whole = table_of(page, "seconds")
+    assert set(summary) - {"schema"} == named([row[0] for row in whole]) - {"classification", "best"}
+    told = {row[0]: named(row[1:]) for row in whole}
+    for key in ("train_loss", "grad_norm", "counts", "marks", "curve"):
+        assert set(summary[key]) <= told[f"`{key}`"], key
 
 
 @pytest.mark.parametrize("page", READMES, ids=NAMES)
@@ -165,3 +254,35 @@ def test_both_languages_show_the_same() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_no_page_names_a_place_of_this_machine(page: Path) -> None:
     assert not re.search(r"/(work|home|root|tmp)/", text(page))
+
+
+NUMBER = re.compile(r"-?\d[\d.,:_]*(e[+-]?\d+)?(?![\w])")
+
+
+def masked(said: str) -> list[str]:
+    """Lines without their numbers, which depend on the machine in their last digits or altogether."""
+    return [
+        re.sub(r" +", " ", NUMBER.sub("#", re.sub(r"20\d\d-\d\d-\d\d_\d\d-\d\d-\d\d", "FOLDER", x)))
+        for x in said.splitlines()
+    ]
+
+
+@pytest.mark.slow
+def test_the_incidents_shown_are_those_that_come(tmp_path: Path) -> None:
+    """The two console blocks of *When a step breaks*: every line shown is said by the command above it."""
+    shown = [block for block in blocks(READMES[0], "console") if "+fault=" in block]
+    assert len(shown) == 2
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "RUNNER_CACHE": str(tmp_path / "cache"), "COLUMNS": "400"}
+    environment.pop("WORLD_SIZE", None)
+    for block in shown:
+        folder = ""
+        for part in block.split("$ python -m runner ")[1:]:
+            command, _, expected = part.partition("\n")
+            line = [re.sub(r"outputs/.*(?=/incident)", folder, word) for word in shlex.split(command)]
+            done = subprocess.run(
+                [sys.executable, "-m", "runner", *line], cwd=tmp_path, env=environment, capture_output=True, text=True
+            )
+            said = masked(done.stdout)
+            missing = [x for x in masked(expected) if x.strip() != "..." and x not in said]
+            assert not missing, done.stdout + done.stderr
+            folder = folder or re.findall(r"outputs/\S+(?=/incident-\d+$)", done.stdout, re.MULTILINE)[0]

@@ -46,7 +46,7 @@ def test_a_full_disk_costs_only_time(tmp_path, monkeypatch):
     def full(path, content):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(cache, "_write", full)
+    monkeypatch.setattr(cache, "write_bytes", full)
     notes = []
     assert cached("k", lambda: ROWS, notes.append, tmp_path) is ROWS
     assert "No space left" in notes[0]

@@ -63,7 +63,7 @@ def test_a_full_disk_costs_only_time(tmp_path, monkeypatch):
     def full(path, content):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(loss_cache, "write_whole", full)
+    monkeypatch.setattr(loss_cache, "write_bytes", full)
     notes = []
     store_losses("k", {A: (1.0, 1)}, notes.append, tmp_path)
     assert len(notes) == 1 and "No space left" in notes[0]
