@@ -17,6 +17,9 @@ from runner.lab.rescale import bare, gated_mlp, layer_of, output_sizes
 from runner.training.truth import Truth
 
 NAN = float("nan")
+FROM_THE_START = ("nan_embedding_row", "fp16_forward_overflow", "fp16_backward_overflow")
+"""Faults that are there before the first step."""
+
 FP16_MAX = 65504.0
 BEYOND = 4.0
 """Forward overflow: the largest output is this many times what float16 can hold."""
@@ -30,6 +33,14 @@ def plant(cfg: Config, trainer: Truth) -> str:
 
     A resumed run plants it again. Raises `ConfigError` where the fault does not fit the model or the configuration.
     """
+    step, last = cfg.planted.step, trainer.args.max_steps
+    if cfg.planted.fault not in FROM_THE_START and 0 < last < step:
+        raise ConfigError(
+            [
+                f"planted.step={step} comes after the last step of the run, {last} (schedule.max_steps): nothing would "
+                f"happen; set planted.step={last} or less"
+            ]
+        )
     return FAULTS[cfg.planted.fault](cfg, trainer)
 
 

@@ -82,12 +82,18 @@ def next_command(state: str, folder: Path) -> str:
     said = given(folder)
     if state == "stopped":
         return f"{' '.join(['python -m runner', *said, f'checkpoint.resume={shown_path(folder)}'])}   goes on from here"
+    incident = first_incident(folder)
+    replay = "" if incident is None else f"python -m runner replay {shlex.quote(shown_path(incident))}"
     if state == "diverged":
         advice = "precision=fp32 or a smaller optim.learning_rate may hold"
-        incident = first_incident(folder)
-        if incident is None:
-            return f"the first broken step is in telemetry.jsonl; {advice}"
-        return f"python -m runner replay {shlex.quote(shown_path(incident))}   which module broke first? {advice}"
+        if replay:
+            return f"{replay}   which module broke first? {advice}"
+        if not (folder / "telemetry.jsonl").exists():
+            kept = [o for o in said if o.partition("=")[0].partition(".")[0] != "stability"]
+            return f"{' '.join(['python -m runner', *kept, 'stability=observe'])}   which step broke, and where?"
+        return f"the first broken step is in telemetry.jsonl; {advice}"
+    if replay:
+        return f"{replay}   what broke that step?"
     kept = [o for o in said if o.partition("=")[0] not in ("optim.learning_rate", "clip")]
     swept = "optim.learning_rate=1e-4,1e-3 clip=norm,none"
     return f"{' '.join(['python -m runner -m', *kept, swept])}   which setting learns best?"

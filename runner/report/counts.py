@@ -68,7 +68,7 @@ def count_line(summary: dict[str, Any], clip: str) -> str:
         parts.append(f"{counts['non_finite_gradients']} with a non-finite gradient")
     skipped = f"{counts['skipped_steps']} skipped"
     if counts["loss_scale_backoffs"]:
-        skipped += f" ({counts['loss_scale_backoffs']} of them loss-scale back-offs)"
+        skipped += f" (by the loss scale: {counts['loss_scale_backoffs']})"
     parts += [skipped, f"{counts['clipped_steps']} clipped ({clip})"]
     parts += [f"{counts['spikes']} spikes", f"{counts['rollbacks']} roll-backs", f"{counts['incidents']} incidents"]
     if counts["first_incident"] is not None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from runner.config.schema import Config
+from runner.report.closing import shown_path
 
 
 def clip_phrase(cfg: Config) -> str:
@@ -33,7 +36,7 @@ def header_lines(
     """Aligned lines; each argument is the phrase that its own room made."""
     pairs = [
         ("run", f"{cfg.name} · {cfg.task.name} · seed {cfg.seed} · {device}"),
-        ("model", cfg.model.path),
+        ("model", shown_path(Path(cfg.model.path))),
         ("trains", trainable),
         ("rate", f"learning rate {learning_rate:g} ({rate_source}), {cfg.schedule.lr_scheduler_type}"),
         ("batch", f"{batch}, {cfg.batch.sampler}"),

@@ -153,10 +153,17 @@ def next_command(result: Replayed, compute: str) -> str:
         return train(result.path, f"precision={chosen}", "trains in that format")
     if result.kind in ("finite", "other"):
         if any(o.startswith("stability.deterministic") for o in result.overrides):
-            return train(result.path, "stability=guarded", "goes on without such steps")
+            return go_on(result)
         return f"{command} stability.deterministic=true   do deterministic kernels repeat it?"
     if chosen is None and compute != "fp32":
         return f"{command} precision=fp32   is the number format the cause?"
+    return go_on(result)
+
+
+def go_on(result: Replayed) -> str:
+    """How to train without such steps; a run that was guarded has done so."""
+    if result.recorded.get("action") in ("skip", "rollback"):
+        return f"nothing: the run went on without this step. {replay_command(result.path)} --json shows every value"
     return train(result.path, "stability=guarded", "goes on without such steps")
 
 

@@ -18,6 +18,9 @@ SMALLEST = 1e-12
 """Norm whose logarithm stands in for that of 0."""
 
 
+LOSS_FLOOR = 0.01
+"""Least scale of a loss, in nats: where all losses are near 0, one of 0.05 is no spike."""
+
 LOG_FLOOR = 0.05
 """Least scale of a log norm: a norm that hardly varies makes no spike of one that is 5 % larger."""
 
@@ -118,7 +121,7 @@ class StepGuard:
         """Robust z-scores of loss and log norm against the accepted steps before; 0 while those are too few."""
         if self.guard.on_spike == "ignore" or len(self.losses) < self.guard.spike_min_steps:
             return 0.0, 0.0
-        return robust_z(seen.loss, self.losses), robust_z(_log(seen.grad_norm), self.log_norms, LOG_FLOOR)
+        return robust_z(seen.loss, self.losses, LOSS_FLOOR), robust_z(_log(seen.grad_norm), self.log_norms, LOG_FLOOR)
 
     def _accept(self, seen: Seen) -> None:
         self.losses = [*self.losses, seen.loss][-self.guard.spike_window :]

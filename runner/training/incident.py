@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,9 @@ def write_incident(
     if weights is not None:
         save_file(storable(weights), path / "weights.safetensors", metadata={"format": "pt"})
     write_json(path / "config.json", config)
+    if weights is not None:
+        # safetensors lets nobody but the owner read; a colleague may want to replay the step.
+        shutil.copymode(path / "config.json", path / "weights.safetensors")
     write_json(path / FACTS, {"schema": 1, **facts})
     return path
 

@@ -44,7 +44,7 @@ class Plan:
         epochs = self.total_steps / self.steps_per_epoch
         return (
             f"{self.total_steps} steps = {epochs:.3g} epochs of {self.steps_per_epoch} steps over {self.rows} rows, "
-            f"warmup {self.warmup_steps} steps"
+            f"warmup {self.warmup_steps} step{'' if self.warmup_steps == 1 else 's'}"
         )
 
 

