@@ -77,6 +77,11 @@ class StepGuard:
         return bool({self.guard.on_nonfinite, self.guard.on_spike} & {"skip", "rollback", "stop"})
 
     @property
+    def watches(self) -> bool:
+        """Whether a broken step has any consequence."""
+        return {self.guard.on_nonfinite, self.guard.on_spike} != {"ignore"}
+
+    @property
     def may_roll_back(self) -> bool:
         """Whether snapshots are needed."""
         return bool({self.guard.on_nonfinite, self.guard.on_spike} & {"skip", "rollback"})

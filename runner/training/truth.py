@@ -168,7 +168,7 @@ class Truth(Again):
         step = self.step_now
         if not step.losses:
             step.started = time.perf_counter()
-        if self.instruments.stability.telemetry:
+        if self.watches:
             step.batches.append(dict(inputs))
             step.rng.append(rng.capture())
             step.num_items = num_items_in_batch
@@ -178,6 +178,11 @@ class Truth(Again):
             gradients = [p.grad for _, p in self.trainable() if p.grad is not None]
             step.first_square = norms_of(gradients).square().sum() if gradients else None
         return loss
+
+    @property
+    def watches(self) -> bool:
+        """Whether each step is judged before the optimizer; not under `stability=off`."""
+        return self.instruments.stability.telemetry or self.guard.watches
 
     @property
     def statistics_due(self) -> bool:
@@ -201,7 +206,7 @@ class Truth(Again):
         norm, step.clip_coef = self.clipper(named)
         step.grad_norm = norm
         telemetry = self.instruments.stability.telemetry
-        if telemetry or self.guard.acts:
+        if self.watches:
             norms_every = self.instruments.stability.module_norms_every
             if telemetry and norms_every is not None and (self.state.global_step + 1) % norms_every == 0:
                 step.tensor_norms = self.clipper.norms

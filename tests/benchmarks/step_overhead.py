@@ -87,6 +87,8 @@ def arm_settings(cfg: Any, arm: str) -> Any:
 
     stability = copy.deepcopy(cfg.stability)
     stability.telemetry = arm != "bare"
+    if arm == "bare":
+        stability.guard.on_nonfinite = stability.guard.on_spike = "ignore"
     stability.weight_statistics_every = 1 if arm in ("weights", "probes") else 10**9
     stability.probes = Probes(line=1, replay=1, lost_updates=1, probe_set=None)
     return stability
@@ -131,6 +133,7 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, list[float]]:
                 self.order = rng.sample(arms, len(arms))
             self.arm = self.order[state.global_step % len(arms)]
             trainer.instruments.stability = settings[self.arm]
+            trainer.guard.guard = settings[self.arm].guard
             trainer.every = settings[self.arm].weight_statistics_every
             trainer.probes = probes if self.arm == "probes" else None
             self.started = time.perf_counter()

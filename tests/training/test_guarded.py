@@ -126,3 +126,15 @@ def test_guarded_ends_finite_and_counts_what_it_skipped(make_config: Callable[..
     assert summary["counts"]["non_finite_steps"] == summary["counts"]["skipped_steps"] == 2
     assert (outcome.folder / "model").exists() and outcome.state == "finished"
     assert "2 skipped" in (outcome.folder / "console.log").read_text()
+
+
+def test_without_telemetry_a_broken_step_still_has_its_consequences(
+    make_config: Callable[..., Any], poisoned: Path
+) -> None:
+    cfg = make_config(rows=40, model__path=str(poisoned), schedule__num_train_epochs=1.0, stability__telemetry=False)
+    cfg.stability.guard.on_nonfinite = "skip"
+    poison_one_row(cfg, "sft")
+    trainer, rows = trainer_for(cfg)
+    trainer.train()
+    (bad,) = [row for row in rows if row.get("action")]
+    assert bad["skipped"] == "non_finite" and (Path(cfg.output_dir) / bad["incident"] / "incident.json").exists()
