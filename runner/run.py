@@ -175,8 +175,9 @@ def train(cfg: Config, folder: RunFolder, checkpoint: Path | None, dropped: Sequ
                 on_probe=watch.probe, before_training=before_training,
             )  # fmt: skip
             if cfg.planted.fault != "none":
-                from runner.lab.faults import plant
+                from runner.lab.faults import plant, refuse_late
 
+                refuse_late(cfg, plan.total_steps)
                 screen.say(plant(cfg, trainer), style="yellow")
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
             step = trainer.state.global_step

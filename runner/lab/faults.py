@@ -28,19 +28,22 @@ WITHIN = 60000.0
 """Backward overflow: the largest scaled weight, which the forward pass in float16 still holds."""
 
 
+def refuse_late(cfg: Config, total_steps: int) -> None:
+    """Raise `ConfigError` where the fault would come after the last of `total_steps`."""
+    if cfg.planted.fault not in FROM_THE_START and cfg.planted.step > total_steps:
+        raise ConfigError(
+            [
+                f"planted.step={cfg.planted.step} comes after the last step of the run, {total_steps}: nothing would "
+                f"happen; set planted.step={total_steps} or less"
+            ]
+        )
+
+
 def plant(cfg: Config, trainer: Truth) -> str:
     """Plant `cfg.planted.fault` into a trainer that is built and not started; what was planted, for the console.
 
     A resumed run plants it again. Raises `ConfigError` where the fault does not fit the model or the configuration.
     """
-    step, last = cfg.planted.step, trainer.args.max_steps
-    if cfg.planted.fault not in FROM_THE_START and 0 < last < step:
-        raise ConfigError(
-            [
-                f"planted.step={step} comes after the last step of the run, {last} (schedule.max_steps): nothing would "
-                f"happen; set planted.step={last} or less"
-            ]
-        )
     return FAULTS[cfg.planted.fault](cfg, trainer)
 
 

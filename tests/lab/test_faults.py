@@ -423,6 +423,5 @@ def test_a_learning_rate_100_times_too_high_makes_the_loss_rise(tmp_path: Path) 
 def test_a_fault_after_the_end_is_refused(make_config: Callable[..., Any]) -> None:
     cfg = make_config(rows=26, schedule__max_steps=3)
     cfg.planted.fault, cfg.planted.step = "nan_loss", 4
-    trainer, _ = trainer_for(cfg)
     with pytest.raises(ConfigError, match=r"planted.step=4 comes after the last step of the run, 3"):
-        plant(cfg, trainer)
+        run(cfg)
