@@ -54,7 +54,10 @@ def run(cfg: Config, dropped: Sequence[str] = ()) -> Outcome:
     resume = None
     if cfg.checkpoint.resume is not None:
         resume = resolve_resume(cfg.checkpoint.resume, Path(cfg.output_dir).parent, settings)
-        if resume is not None:
+        if resume is None:
+            nothing = f"checkpoint.resume={cfg.checkpoint.resume}: no unfinished run of this name and config has a "
+            dropped = [*dropped, f"{nothing}checkpoint, so this one begins at step 1"]
+        else:
             dropped = [*dropped, *changes_since(resume[0], settings)]
             cfg = dataclasses.replace(cfg, output_dir=str(resume[0]))
     folder = RunFolder(Path(cfg.output_dir), leader=world()[0] == 0)
@@ -251,14 +254,15 @@ def judge(
     """
     last = summary["train_loss"]["last"]
     first = summary["counts"]["first_broken_step"]
-    damage = f" {broken} is not finite any more: no model is saved." if broken else ""
+    damage = f" {broken} is not finite: no model is saved." if broken else ""
     if guard is not None:
         return "diverged", f"{guard} It ended at step {step} of {total_steps}; the first came at step {first}.{damage}"
     if not math.isfinite(float(summary["eval"].get("eval_loss", 0.0))):
         return "diverged", f"The held-out loss is {summary['eval']['eval_loss']} at step {step}.{damage}"
     lost = last is not None and not math.isfinite(last) and not summary["counts"]["last_step_skipped"]
     if broken is not None or lost:
-        return "diverged", f"The loss is {last} at the end; the first broken step was {first}.{damage}"
+        since = "" if first is None else f"; the first broken step was {first}"
+        return "diverged", f"The loss is {last:.4f} at the end{since}.{damage}"
     if signal_name is not None:
         kept = f"checkpoint-{step} was saved" if saved else "no checkpoint could be saved"
         return "stopped", f"{signal_name} at step {step} of {total_steps}; {kept}."

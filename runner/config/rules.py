@@ -65,6 +65,7 @@ RULES: tuple[Rule, ...] = (
     Rule("lora.nothing_trains", ("lora.target_modules", "lora.trainable"), model.lora_targets),
     Rule("clip.split_gradients", ("clip.method", "engine.name"), train.clip_needs_whole_gradients),
     Rule("stability.split_steps", ("stability.guard.on_nonfinite", "engine.name"), train.guard_needs_whole_steps),
+    Rule("planted.beyond_end", ("planted.step", "schedule.max_steps"), train.planted_beyond_end),
     Rule("stability.spike_window", ("stability.guard.spike_min_steps",), train.spike_window),
     Rule("engine.local_under_launcher", ("engine.name",), train.engine_alone),
     Rule("batch.stratified_interleave", ("batch.sampler", "dataset.mix"), data.stratified_alone),

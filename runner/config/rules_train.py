@@ -79,6 +79,7 @@ def numbers_in_range(c: Config) -> str | None:
         "schedule.decay_ratio": s.decay_ratio,
         "schedule.min_lr_ratio": s.min_lr_ratio,
         "clip.percentile / 100": c.clip.percentile / 100,
+        "stability.rollback.lr_backoff": c.stability.rollback.lr_backoff,
     }
     positive = {
         "schedule.num_train_epochs": s.num_train_epochs,
@@ -262,6 +263,17 @@ def guard_needs_whole_steps(c: Config) -> str | None:
     return (
         f"stability.guard.{acting[0]}={getattr(guard, acting[0])} acts before the optimizer's step, but "
         f"engine.name={c.engine.name} runs under {split}, which steps by itself; set stability=observe"
+    )
+
+
+def planted_beyond_end(c: Config) -> str | None:
+    """A fault at a step that the run does not reach."""
+    p, last = c.planted, c.schedule.max_steps
+    stepped = p.fault.startswith("nan_") and p.fault != "nan_embedding_row"
+    if not stepped or last is None or p.step <= last:
+        return None
+    return (
+        f"planted.step={p.step} comes after the last step, schedule.max_steps={last}; set planted.step={last} or less"
     )
 
 

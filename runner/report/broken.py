@@ -20,7 +20,8 @@ def loss_broken(row: dict[str, Any]) -> bool:
 def gradient_broken(row: dict[str, Any]) -> bool:
     """True where the gradient norm is NaN or infinite, unless that is the loss scale's own search."""
     norm = number(row.get("grad_norm"))
-    return norm is not None and not math.isfinite(norm) and row.get("skipped") != SEARCH
+    searching = row.get("skipped") == SEARCH and not row.get("action")
+    return norm is not None and not math.isfinite(norm) and not searching
 
 
 def taken(row: dict[str, Any]) -> bool:
@@ -33,6 +34,15 @@ def broken(row: dict[str, Any]) -> bool:
     return loss_broken(row) or gradient_broken(row) or bool(row.get("spike")) or bool(row.get("action"))
 
 
+def rolled_back(row: dict[str, Any]) -> str:
+    """ "rolled back by 12 steps" where the row says how far; the batches of those steps are not seen again."""
+    to = row.get("rolled_back_to")
+    if to is None:
+        return "rolled back"
+    lost = int(row["step"]) - 1 - int(to)
+    return f"rolled back to the weights after step {to}: what {lost} step{'' if lost == 1 else 's'} had learnt is gone"
+
+
 def what_happened(row: dict[str, Any]) -> list[str]:
     """["spike (loss 14 sd)", "skipped (spike)", "rolled back", "see incident-12"]; [] for an ordinary step."""
     words = []
@@ -43,9 +53,8 @@ def what_happened(row: dict[str, Any]) -> list[str]:
         words.append(f"spike ({', '.join(f'{name} {z:+.3g} sd' for name, z in named if z is not None)})")
     if row.get("skipped"):
         words.append(f"skipped ({row['skipped']})")
-    action = {"warn": "taken, with a warning", "rollback": "rolled back", "stop": "ends the run"}.get(
-        str(row.get("action"))
-    )
+    warned = "warned" if row.get("skipped") else "taken, with a warning"
+    action = {"warn": warned, "rollback": rolled_back(row), "stop": "ends the run"}.get(str(row.get("action")))
     if action:
         words.append(action)
     if row.get("incident"):

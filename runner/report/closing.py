@@ -13,6 +13,7 @@ from runner.report.curve import text_curve
 from runner.report.progress import clock
 from runner.report.screen import Screen
 from runner.report.summary import count_line, smooth_curve
+from runner.runfolder import number, read_json
 
 
 def shown_path(path: Path) -> str:
@@ -46,6 +47,9 @@ def close(
     screen.say(words, style="bold green" if state == "finished" else "bold red")
     if reason:
         screen.say(reason)
+    worse = ended_above_its_start(summary)
+    if worse:
+        screen.say(worse, style="bold red")
     screen.say(f"Counted: {count_line(summary, clip)}.")
     if summary.get("clip_sentence"):
         screen.say(summary["clip_sentence"])
@@ -60,6 +64,25 @@ def close(
         if name and (folder / name).exists():
             screen.say(f"  {name:<16} {shown_path(folder / name)}")
     screen.say(f"Next: {next_command}")
+
+
+def ended_above_its_start(summary: dict[str, Any]) -> str | None:
+    """A sentence where the run made the model worse: the smoothed loss ends above its start by more than two standard
+    deviations of a batch, or by a tenth where those are unknown."""
+    loss, noise = summary["train_loss"], summary.get("noise") or {}
+    start = number(noise.get("mean"))
+    start = loss["first"] if start is None or not math.isfinite(start) else start
+    end = loss["smoothed_last"]
+    if start is None or end is None or not (math.isfinite(start) and math.isfinite(end)):
+        return None
+    deviation = number(noise.get("sd_step"))
+    margin = 2 * deviation if deviation is not None and math.isfinite(deviation) else 0.1 * abs(start)
+    if end <= start + margin:
+        return None
+    return (
+        f"The loss ends above where it began ({start:.2f}, now {end:.2f}): the run made the model worse. Try a tenth "
+        "of the learning rate first."
+    )
 
 
 def class_table(screen: Screen, report: dict[str, Any]) -> None:
@@ -85,7 +108,9 @@ def next_command(state: str, folder: Path) -> str:
     incident = first_incident(folder)
     replay = "" if incident is None else f"python -m runner replay {shlex.quote(shown_path(incident))}"
     if state == "diverged":
-        advice = "precision=fp32 or a smaller optim.learning_rate may hold"
+        config = read_json(folder / "config.json") or {}
+        half = config.get("precision", {}).get("compute") in ("fp16", "bf16")
+        advice = f"{'precision=fp32 or ' if half else ''}a smaller optim.learning_rate may hold"
         if replay:
             return f"{replay}   which module broke first? {advice}"
         if not (folder / "telemetry.jsonl").exists():

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from runner.report.broken import SEARCH, broken, gradient_broken, loss_broken
+from runner.report.broken import SEARCH, broken, gradient_broken, loss_broken, taken
 from runner.report.clip import clipped
 from runner.runfolder import number
 from runner.signals.smooth import thin
@@ -33,7 +33,7 @@ def count(source: list[dict[str, Any]], measured: bool) -> dict[str, Any]:
         "skipped_steps": sum(bool(r.get("skipped")) for r in source),
         "last_step_skipped": bool(source and source[-1].get("skipped")),
         "loss_scale_backoffs": sum(r.get("skipped") == SEARCH for r in source),
-        "clipped_steps": int(clipped(np.array([number(r.get("clip_coef")) for r in source], dtype=float)).sum()),
+        "clipped_steps": int(clipped([number(r.get("clip_coef")) or np.nan for r in source if taken(r)]).sum()),
         "spikes": sum(bool(r.get("spike")) for r in source),
         "warned": sum(r.get("action") == "warn" for r in source),
         "rollbacks": sum(r.get("action") == "rollback" for r in source),

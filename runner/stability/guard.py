@@ -133,7 +133,7 @@ class StepGuard:
         self.log_norms = [*self.log_norms, _log(seen.grad_norm)][-self.guard.spike_window :]
 
     def _broken(self, found: Decision, wanted: str, can_roll_back: bool) -> Decision:
-        what = "a loss or gradient that is not finite" if found.reason == "non_finite" else "a spike"
+        what = "a loss, gradient or update that is not finite" if found.reason == "non_finite" else "a spike"
         key = "on_nonfinite" if found.reason == "non_finite" else "on_spike"
         if wanted == "ignore":
             return found
@@ -153,7 +153,8 @@ class StepGuard:
             self._count_roll_back()
             return replace(found, action="rollback")
         if enough:
-            self.ends_run = row + (f" {self.rollbacks} roll-backs did not help." if self.rollbacks else "")
+            helpless = "" if can_roll_back else " No step was sound before, so there is nothing to roll back to."
+            self.ends_run = row + (f" {self.rollbacks} roll-backs did not help." if self.rollbacks else helpless)
         return replace(found, action="skip")
 
     def _count_roll_back(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import os
+import pickle
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -99,18 +100,26 @@ class Incident:
         state = np.zeros(1, dtype=np.uint32)
         array: list[Any] = [state.__reduce__()[0], np.ndarray, np.dtype, type(state.dtype)]
         with torch.serialization.safe_globals(array):
-            content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+            try:
+                content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+            except (RuntimeError, EOFError, OSError, pickle.UnpicklingError) as error:
+                words = next(iter(str(error).splitlines()), "it ends too soon")
+                raise UserError(f"{path} is damaged and cannot be read: {words}") from error
         return content
 
     def weights(self) -> dict[str, Tensor]:
         """Trainable weights before the step; `UserError` where the incident keeps none."""
+        from safetensors import SafetensorError
         from safetensors.torch import load_file
 
         path = self.path / "weights.safetensors"
         if not path.exists():
-            why = self.facts.get("weights") or "the weights before the step were not kept."
+            why = self.facts.get("weights") or f"{path.name} is missing."
             raise UserError(f"{self.path} cannot be replayed: {why}")
-        loaded: dict[str, Tensor] = load_file(path)
+        try:
+            loaded: dict[str, Tensor] = load_file(path)
+        except (SafetensorError, OSError) as error:
+            raise UserError(f"{path} is damaged and cannot be read: {error}") from error
         return loaded
 
 

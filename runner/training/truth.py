@@ -264,10 +264,11 @@ class Truth(Again):
         taken = not (step.vetoed or self.accelerator.optimizer_step_was_skipped)
         seconds = time.perf_counter() - step.started
         row = {
+            **step.facts,
+            # After the facts: those of an unwatched step are read once the step is counted.
             "step": self.state.global_step,
             "epoch": self.state.epoch,
             "time": time.time(),
-            **step.facts,
             "learning_rate": step.learning_rate,
             "loss_scale": step.loss_scale,
             "skipped": step.skipped or (None if taken else "loss_scale_overflow"),

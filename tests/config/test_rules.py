@@ -44,6 +44,7 @@ BREAKERS: dict[str, list[str]] = {
     "lora.pattern": ["lora.target_modules='(a'"],
     "lora.nothing_trains": ["lora.target_modules=[]"],
     "batch.stratified_interleave": ["batch.sampler=stratified", "dataset.mix=interleave"],
+    "planted.beyond_end": ["+fault=nan_loss", "planted.step=999"],
     "stability.spike_window": ["stability.guard.spike_window=8"],
     "model.path_missing": ["model=path", "model.path=/no/such/model"],
     "model.template": ["model.template=llama3"],

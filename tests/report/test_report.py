@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from runner.report.closing import close, next_command
+from runner.report.broken import gradient_broken, what_happened
+from runner.report.closing import close, ended_above_its_start, next_command
 from runner.report.counts import count
 from runner.report.curve import text_curve
 from runner.report.plot import draw_loss, draw_norms, plot_loss
@@ -70,7 +71,7 @@ def test_what_the_guard_did_is_counted_and_the_first_incident_named() -> None:
     }  # fmt: skip
     assert count_line(summary, "none") == (
         "1 of 8 steps with a non-finite loss (first at step 2), 2 with a non-finite gradient, 3 skipped (by the "
-        "loss scale: 1), 3 clipped (none), 2 spikes, 1 roll-back, 2 incidents (first: incident-2)"
+        "loss scale: 1), 2 clipped (none), 2 spikes, 1 roll-back, 2 incidents (first: incident-2)"
     )
 
 
@@ -206,7 +207,7 @@ def test_the_picture_shows_every_broken_step_and_no_loss_at_it() -> None:
     assert points["incident folder (1)"][0][0] == 1235
     assert [x for x, _ in points["skipped (11 steps)"]] == [*range(1235, 1245), 2002]
     assert points["spike (1 step)"][0][0] == points["rolled back (1)"][0][0] == 2002
-    assert points["clip at 1"][0][1] == 1.0 and "clipped (1,495 steps)" in points
+    assert points["clip at 1"][0][1] == 1.0 and "clipped (1,494 steps)" in points
     assert drawn(summarize([bad(r) for r in many], [], facts))["loss not finite (3,000 steps, first 1)"]
 
 
@@ -309,7 +310,9 @@ def test_after_a_divergence_the_first_incident_is_to_be_replayed(tmp_path: Path)
     for name in ("incident-100", "incident-12", "incident-x"):
         (tmp_path / name).mkdir()
     assert next_command("diverged", tmp_path).startswith(f"python -m runner replay {tmp_path}/incident-12   ")
-    assert next_command("finished", tmp_path) == f"python -m runner replay {tmp_path}/incident-12   what broke that step?"
+    assert (
+        next_command("finished", tmp_path) == f"python -m runner replay {tmp_path}/incident-12   what broke that step?"
+    )
 
 
 def test_the_end_says_what_was_lost(tmp_path: Path) -> None:
@@ -337,3 +340,22 @@ def test_the_next_command_repeats_what_was_set(tmp_path: Path) -> None:
     )
     stopped = next_command("stopped", tmp_path)
     assert "clip=none" in stopped and f"checkpoint.resume={tmp_path}" in stopped and "/x" not in stopped
+
+
+def test_a_run_that_made_the_model_worse_says_so() -> None:
+    def summary(start: float, end: float, **noise: float) -> dict[str, Any]:
+        return {"train_loss": {"first": start, "smoothed_last": end}, "noise": noise}
+
+    assert ended_above_its_start(summary(6.0, 5.0)) is None and ended_above_its_start(summary(6.0, 6.5)) is None
+    assert "6.00, now 7.80" in str(ended_above_its_start(summary(6.0, 7.8)))
+    assert ended_above_its_start(summary(9.0, 6.9, mean=6.0, sd_step=0.5)) is None, "within two standard deviations"
+    assert "6.00, now 7.10" in str(ended_above_its_start(summary(9.0, 7.1, mean=6.0, sd_step=0.5)))
+    assert ended_above_its_start(summary(6.0, math.nan)) is None
+
+
+def test_how_far_a_roll_back_went_is_said() -> None:
+    row = {"step": 5, "loss": math.nan, "skipped": "non_finite", "action": "rollback", "rolled_back_to": 1}
+    assert what_happened(row)[-1] == "rolled back to the weights after step 1: what 3 steps had learnt is gone"
+    searched = {"step": 5, "grad_norm": math.inf, "skipped": "loss_scale_overflow"}
+    assert not gradient_broken(searched) and gradient_broken({**searched, "action": "warn"})
+    assert what_happened({**searched, "action": "warn"}) == ["skipped (loss_scale_overflow)", "warned"]

@@ -106,9 +106,7 @@ def test_observe_takes_the_step_ends_after_three_and_saves_no_broken_model(
     assert outcome.state == "diverged" and len(bad) == 3 and len(rows) == bad[-1] < 20
     run_json = read_json(outcome.folder / "run.json")
     assert run_json is not None
-    assert (
-        "3 steps in a row" in run_json["reason"] and "is not finite any more: no model is saved" in run_json["reason"]
-    )
+    assert "3 steps in a row" in run_json["reason"] and "is not finite: no model is saved" in run_json["reason"]
     assert not (outcome.folder / "model").exists()
 
 

@@ -294,7 +294,7 @@ def test_half_written_and_foreign_folders_are_refused_by_name(tmp_path: Path) ->
     path = write_incident(tmp_path, {"step": 3}, {"batches": []}, None, {"seed": 1})
     with pytest.raises(UserError, match="It holds incident-3"):
         read_incident(tmp_path)
-    with pytest.raises(UserError, match="weights before the step were not kept"):
+    with pytest.raises(UserError, match="weights.safetensors is missing"):
         read_incident(path).weights()
     with pytest.raises(UserError, match=r"has no batches_rank1\.pt"):
         read_incident(path).batches(1)
@@ -423,3 +423,14 @@ def test_two_processes_tell_the_same_and_keep_both_batches(tmp_path: Path) -> No
     incident = read_incident(tmp_path / "incident-12")
     assert incident.facts["processes"] == 2 and incident.facts["rank"] == 1
     assert [incident.batches(r)["batches"][0]["row_id"][0] for r in (0, 1)] == ["demo/0", "second/0"]
+
+
+def test_damaged_files_are_one_sentence(tmp_path: Path) -> None:
+    path = write_incident(tmp_path, {"step": 3}, {"batches": [torch.ones(300)]}, {"w": torch.ones(300)}, {"seed": 1})
+    incident = read_incident(path)
+    for name, read in (("batches_rank0.pt", incident.batches), ("weights.safetensors", incident.weights)):
+        content = (path / name).read_bytes()
+        for size in (0, 5, len(content) // 2):
+            (path / name).write_bytes(content[:size])
+            with pytest.raises(UserError, match=f"{name} is damaged"):
+                read()

@@ -201,3 +201,11 @@ def test_the_statistics_wait_for_the_device_once_per_step_and_never_per_micro_ba
     ]
     # Bare runs read the loss for the console once as well, so observing adds nothing at all.
     assert extra == [0, 0]
+
+
+def test_a_bare_run_counts_its_steps_from_one(make_config: Callable[..., Any]) -> None:
+    bare = Stability(telemetry=False, base_loss="off")
+    bare.guard.on_nonfinite = bare.guard.on_spike = "ignore"
+    trainer, rows = trainer_for(make_config(rows=26, stability=bare, schedule__max_steps=3))
+    trainer.train()
+    assert [row["step"] for row in rows] == [1, 2, 3]
