@@ -294,7 +294,7 @@ def test_half_written_and_foreign_folders_are_refused_by_name(tmp_path: Path) ->
     path = write_incident(tmp_path, {"step": 3}, {"batches": []}, None, {"seed": 1})
     with pytest.raises(UserError, match="It holds incident-3"):
         read_incident(tmp_path)
-    with pytest.raises(UserError, match="weights.safetensors is missing"):
+    with pytest.raises(UserError, match=r"weights\.safetensors is missing"):
         read_incident(path).weights()
     with pytest.raises(UserError, match=r"has no batches_rank1\.pt"):
         read_incident(path).batches(1)
