@@ -57,8 +57,8 @@ class NoiseScale:
     @property
     def value(self) -> float | None:
         """`B_simple`; None before the first step, and where one of the averages is not above 0 (too few steps yet)."""
-        known = self._weight > 0 and self._signal > 0 and self._trace > 0
-        return self._trace / self._signal if known else None
+        found = self.averages
+        return found[0] / found[1] if found is not None and min(found) > 0 else None
 
     def state(self) -> dict[str, Any]:
         """The averages, for a checkpoint."""
