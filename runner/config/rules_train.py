@@ -266,15 +266,24 @@ def guard_needs_whole_steps(c: Config) -> str | None:
     )
 
 
-def planted_beyond_end(c: Config) -> str | None:
-    """A fault at a step that the run does not reach."""
-    p, last = c.planted, c.schedule.max_steps
-    stepped = p.fault.startswith("nan_") and p.fault != "nan_embedding_row"
-    if not stepped or last is None or p.step <= last:
+FROM_THE_START = ("none", "nan_embedding_row", "fp16_forward_overflow", "fp16_backward_overflow")
+"""Planted faults that are there before the first step."""
+
+
+def planted_late(c: Config, total_steps: int | None) -> str | None:
+    """A fault that would come after the last step; the sentence, or None. run.py asks again with the real count."""
+    planted = c.planted
+    if planted.fault in FROM_THE_START or total_steps is None or planted.step <= total_steps:
         return None
     return (
-        f"planted.step={p.step} comes after the last step, schedule.max_steps={last}; set planted.step={last} or less"
+        f"planted.step={planted.step} comes after the last step of the run, {total_steps}: nothing would happen; set "
+        f"planted.step={total_steps} or less"
     )
+
+
+def planted_beyond_end(c: Config) -> str | None:
+    """A fault at a step that the run does not reach."""
+    return planted_late(c, c.schedule.max_steps)
 
 
 def spike_window(c: Config) -> str | None:

@@ -11,15 +11,13 @@ import torch
 from torch import Tensor, nn
 from transformers import TrainerCallback
 
+from runner.config.rules_train import planted_late
 from runner.config.schema import Config
 from runner.errors import ConfigError
 from runner.lab.rescale import bare, gated_mlp, layer_of, output_sizes
 from runner.training.truth import Truth
 
 NAN = float("nan")
-FROM_THE_START = ("nan_embedding_row", "fp16_forward_overflow", "fp16_backward_overflow")
-"""Faults that are there before the first step."""
-
 FP16_MAX = 65504.0
 BEYOND = 4.0
 """Forward overflow: the largest output is this many times what float16 can hold."""
@@ -30,13 +28,9 @@ WITHIN = 60000.0
 
 def refuse_late(cfg: Config, total_steps: int) -> None:
     """Raise `ConfigError` where the fault would come after the last of `total_steps`."""
-    if cfg.planted.fault not in FROM_THE_START and cfg.planted.step > total_steps:
-        raise ConfigError(
-            [
-                f"planted.step={cfg.planted.step} comes after the last step of the run, {total_steps}: nothing would "
-                f"happen; set planted.step={total_steps} or less"
-            ]
-        )
+    sentence = planted_late(cfg, total_steps)
+    if sentence is not None:
+        raise ConfigError([sentence])
 
 
 def plant(cfg: Config, trainer: Truth) -> str:

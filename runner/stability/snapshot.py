@@ -12,6 +12,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from runner.stability.finite import all_finite
+
 Named = Sequence[tuple[str, nn.Parameter]]
 
 
@@ -162,11 +164,7 @@ def tensors(tree: Any) -> list[Tensor]:
 def count_broken(values: Sequence[Tensor]) -> int:
     """Elements that are NaN or infinite; the elements are looked at only where a tensor's norm is not finite."""
     having = [v.detach() for v in values if v.numel()]
-    if not having:
-        return 0
-    norms = torch._foreach_norm(having, float("inf"), dtype=torch.float32)
-    finite = torch.stack([torch.isfinite(n).to(norms[0].device) for n in norms]).tolist()
-    return sum(int((~torch.isfinite(v)).sum()) for v, ok in zip(having, finite, strict=True) if not ok)
+    return sum(int((~torch.isfinite(v)).sum()) for v, ok in zip(having, all_finite(having), strict=True) if not ok)
 
 
 def broken_values(parameters: Sequence[nn.Parameter], optimizer: Any) -> int:

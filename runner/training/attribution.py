@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from runner.stability.finite import all_finite
 from runner.training.trail import WHOLE, Backward, Events, Forward, Reading, Trail, clean_name, first_broken
 
 __all__ = [
@@ -18,7 +19,6 @@ __all__ = [
     "first_bad_forward",
     "first_bad_parameter",
     "trail_table",
-    "weights_finite",
 ]
 
 Named = Sequence[tuple[str, nn.Parameter]]
@@ -56,36 +56,6 @@ def first_bad_parameter(named: Named, gradients: bool) -> dict[str, Any] | None:
         "first_index": index,
         "row": index[0] if tensor.ndim > 1 else None,
     }
-
-
-def weights_finite(named: Named) -> bool:
-    """True where no floating weight holds NaN or infinity. One synchronisation per device."""
-    return all(all_finite([p.detach() for _, p in named if p.is_floating_point() and p.numel()]))
-
-
-@torch.no_grad()
-def all_finite(tensors: list[Tensor]) -> list[bool]:
-    """For each tensor whether all its elements are finite. The largest magnitude tells: NaN survives in it."""
-    groups: dict[tuple[torch.device, torch.dtype], list[int]] = {}
-    for i, tensor in enumerate(tensors):
-        groups.setdefault((tensor.device, tensor.dtype), []).append(i)
-    by_device: dict[torch.device, list[tuple[list[int], Tensor]]] = {}
-    for (device, _), indices in groups.items():
-        norms = torch._foreach_norm([dense(tensors[i]) for i in indices], float("inf"))
-        by_device.setdefault(device, []).append((indices, torch.isfinite(torch.stack(norms))))
-    finite = [True] * len(tensors)
-    for parts in by_device.values():
-        flags = torch.cat([flag for _, flag in parts]).tolist()
-        for i, flag in zip([i for indices, _ in parts for i in indices], flags, strict=True):
-            finite[i] = bool(flag)
-    return finite
-
-
-def dense(tensor: Tensor) -> Tensor:
-    """`tensor` in a form that norms accept: values of a sparse one, 8-bit floats as fp32."""
-    if tensor.is_sparse:
-        tensor = tensor.coalesce().values()
-    return tensor.float() if tensor.element_size() == 1 else tensor
 
 
 def first_bad_forward(events: Events) -> dict[str, Any] | None:

@@ -10,6 +10,7 @@ import math
 import resource
 import sys
 import time
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,6 @@ class Truth(Again):
         self.order: EpochSampler | None = None
         self.probes: Probes | None = None
         self._outputs: Any = None
-        self._numbers: dict[str, int] | None = None
         super().__init__(*args, **kwargs)
         self.decider = Decider(self)
         self.guard = self.decider.guard
@@ -234,7 +234,7 @@ class Truth(Again):
         facts = read_step(step, instruments.sources, self.world, numbers, most)
         found = facts.pop("row_numbers", None)
         if found is not None:
-            names = self.train_dataset["row_id"] if self.accelerator.num_processes > 1 else rows  # type: ignore[index]
+            names = self.row_names if self.accelerator.num_processes > 1 else rows
             facts["row_ids"] = [names[i] for i in found]
         norms = facts.pop("tensor_norms")
         if norms is not None:
@@ -248,13 +248,16 @@ class Truth(Again):
             facts["noise_scale"] = {"s": trace, "g2": signal, "b_simple": self.noise_scale.value}
         step.facts = {"step": self.state.global_step + 1, **facts}
 
-    @property
+    @cached_property
+    def row_names(self) -> list[str]:
+        """row_id of every training row, in the order of the data."""
+        train: Any = self.train_dataset
+        return list(train["row_id"])
+
+    @cached_property
     def numbers(self) -> dict[str, int]:
         """row_id -> position in the training data."""
-        if self._numbers is None:
-            train: Any = self.train_dataset
-            self._numbers = {row: i for i, row in enumerate(train["row_id"])}
-        return self._numbers
+        return {row: i for i, row in enumerate(self.row_names)}
 
     def finish_step(self) -> None:
         """Complete the telemetry row and hand it on. Collective: every process calls it."""
