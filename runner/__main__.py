@@ -49,6 +49,10 @@ def _dispatch(given: list[str]) -> int:
     if "--version" in rest:
         print(f"runner {__version__}")
         return 0
+    if verb in ("diagnose", "report"):
+        from runner.diagnosis import main as diagnosis
+
+        return diagnosis.diagnose(rest) if verb == "diagnose" else diagnosis.report(rest)
     if verb == "replay":
         from runner.lab.replay import main as replay
 

@@ -109,6 +109,7 @@ def train(cfg: Config, folder: RunFolder, checkpoint: Path | None, dropped: Sequ
     from runner.model.load import load_model
     from runner.model.tokenizer import load_tokenizer
     from runner.report.closing import close, next_command
+    from runner.report.conclude import conclude
     from runner.report.header import clip_phrase, header_lines
     from runner.report.plot import plot_loss
     from runner.report.progress import Progress
@@ -116,7 +117,7 @@ def train(cfg: Config, folder: RunFolder, checkpoint: Path | None, dropped: Sequ
     from runner.report.summary import summarize
     from runner.training.base_loss import compute_base_loss
     from runner.training.build import build_trainer
-    from runner.training.plan import learning_rate_for, make_plan
+    from runner.training.plan import default_learning_rate, learning_rate_for, make_plan
     from runner.training.stopping import StopCallback, StopRequest
     from runner.training.watch import Watch, class_report
 
@@ -139,7 +140,8 @@ def train(cfg: Config, folder: RunFolder, checkpoint: Path | None, dropped: Sequ
         formats = resolve_formats(cfg)
         stop_id = ChatTemplate(tokenizer).stop_id if cfg.task.name == "sft" else None
         start = load_model(cfg, tokenizer, data.labels, formats, stop_id)
-        rate, rate_source = learning_rate_for(cfg, getattr(start.config, "hidden_size", None))
+        width = getattr(start.config, "hidden_size", None)
+        rate, rate_source = learning_rate_for(cfg, width)
         model, trainable = adapt(cfg, start, formats)
 
         # 3. What the user should know before step 1.
@@ -166,6 +168,7 @@ def train(cfg: Config, folder: RunFolder, checkpoint: Path | None, dropped: Sequ
             base = compute_base_loss(cfg, plan, data, trainer, folder.path, screen.say, checkpoint is not None)
             trainer.instruments.base_of = base.of if base.rows else None
             noise.update(base.noise)
+            trainer.decider.monitor.expect(base.noise)
             for line in (base.line(), trainer.decider.line()):
                 if line:
                     screen.say(line)
@@ -200,6 +203,7 @@ def train(cfg: Config, folder: RunFolder, checkpoint: Path | None, dropped: Sequ
             "trainable_parameters": trainable.trained,
             "total_parameters": trainable.total,
             "learning_rate": rate,
+            "default_learning_rate": default_learning_rate(cfg, width),
             "noise": noise,
             "clip": {"method": cfg.clip.method, "max_grad_norm": cfg.clip.max_grad_norm},
             "optimizer": cfg.optim.name,
@@ -229,6 +233,10 @@ def train(cfg: Config, folder: RunFolder, checkpoint: Path | None, dropped: Sequ
         outcome = Outcome(state, folder.path, metric)
         folder.end(state, reason, outcome.exit_code, steps=step, metric=metric, metric_name=metric_name)
         close(screen, summary, folder.path, state, reason, clip_phrase(cfg), next_command(state, folder.path))
+
+        # 6. What the facts say about it.
+        if folder.leader:
+            conclude(folder.path, screen)
         return outcome
 
 

@@ -17,10 +17,12 @@ from runner.errors import UserError
 VERBS = {
     "train": "compose, check, train (the default)",
     "check": "compose and check only; prints every key, its value and where it was set",
+    "diagnose": "is a run healthy, why not, what to change: RUN, a sweep, or a log of another tool",
+    "report": "report.html of a run or log: the verdict and every chart, offline",
     "replay": "repeat the recorded step of RUN/incident-12, as it was or with precision=fp32",
     "help": "this page, or with a group's name its keys",
 }
-NOT_YET = ("diagnose", "report", "cure", "prove", "bench", "import", "predict", "chat", "export")
+NOT_YET = ("cure", "prove", "bench", "import", "predict", "chat", "export")
 """Verbs that are planned."""
 
 
@@ -64,6 +66,7 @@ def page() -> str:
             "  python -m runner +exp=qwen2_sentiment 'task.labels=[积极,消极,中立]' schedule.warmup_ratio=0.1",
             "  python -m runner check +exp=qwen14b_lora lora=none      what would run, and who set it",
             "  python -m runner -m optim.learning_rate=1e-4,1e-3 clip=norm,none     one run each",
+            "  python -m runner diagnose trainer_state.json            why does this loss do what it does?",
             "",
             "Any other argument of SFTConfig / TrainingArguments: trainer.NAME=VALUE.",
             "YAML of your own: ./conf/GROUP/NAME.yaml, found by GROUP=NAME.",

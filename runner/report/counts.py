@@ -41,7 +41,19 @@ def count(source: list[dict[str, Any]], measured: bool) -> dict[str, Any]:
         "first_incident": incidents[0] if incidents else None,
         "steps_measured": len(source),
         "telemetry": measured,
+        "health": lights(source),
     }
+
+
+def lights(source: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """{"green", "yellow", "red": steps, "first_red_step"}; None where no row knows a light."""
+    found = [h if isinstance(h := r.get("health"), dict) else {} for r in source]
+    if not any(found):
+        return None
+    shown = [h.get("light", "green") for h in found]
+    counted: dict[str, Any] = {light: shown.count(light) for light in ("green", "yellow", "red")}
+    first = next((int(r["step"]) for r, light in zip(source, shown, strict=True) if light == "red"), None)
+    return {**counted, "first_red_step": first}
 
 
 def marks(source: list[dict[str, Any]]) -> dict[str, list[Any]]:
@@ -73,6 +85,9 @@ def count_line(summary: dict[str, Any], clip: str) -> str:
     parts += [f"{counts['spikes']} spikes", f"{counts['rollbacks']} roll-backs", f"{counts['incidents']} incidents"]
     if counts["first_incident"] is not None:
         parts[-1] += f" (first: {counts['first_incident']})"
+    health = counts.get("health")
+    if health and (health["yellow"] or health["red"]):
+        parts.append(f"{health['yellow']} steps at risk, {health['red']} doomed")
     return ", ".join(one(part) for part in parts)
 
 

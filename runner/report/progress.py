@@ -16,6 +16,11 @@ from runner.report.summary import DIFFICULTY_POINTS
 PLAIN_SECONDS = 5.0
 """Outside a terminal, at least this long between two lines."""
 
+HEALTH_LINES = 8
+"""Changes of the health light of one run that each get a line; telemetry has all of them."""
+
+COLOURS = {"green": "green", "yellow": "yellow", "red": "bold red"}
+
 BROKEN_LINES = 20
 """Broken steps of one run that each get a line at once."""
 
@@ -31,10 +36,22 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{left:02d}" if hours else f"{minutes}:{left:02d}"
 
 
+def health_words(health: dict[str, Any]) -> str:
+    """ "health ok", "at risk: gradient norm growing", "doomed: loss above its start" of a row's `health`."""
+    if health["light"] == "green":
+        return "health ok"
+    return f"{'doomed' if health['light'] == 'red' else 'at risk'}: {health['short']}"
+
+
 def step_line(
-    row: dict[str, Any], total: int, speed: str = "", eta: float | None = None, adjusted: float | None = None
+    row: dict[str, Any],
+    total: int,
+    speed: str = "",
+    eta: float | None = None,
+    adjusted: float | None = None,
+    health: str = "",
 ) -> str:
-    """ "step 12/213  loss 3.214  adjusted 3.19  grad norm 1.52  lr 4.10e-04  5,210 tokens/s  ETA 0:48"."""
+    """ "step 12/213  loss 3.214  adjusted 3.19  grad norm 1.52  lr 4.10e-04  5,210 tokens/s  health ok  ETA 0:48"."""
     parts = [f"step {row['step']}/{total}", f"loss {row['loss']:.4f}"]
     if adjusted is not None:
         parts.append(f"adjusted {adjusted:.4f}")
@@ -45,6 +62,8 @@ def step_line(
     if speed:
         parts.append(speed)
     parts += what_happened(row)
+    if health:
+        parts.append(health)
     if eta is not None:
         parts.append(f"ETA {clock(eta)}")
     return "  ".join(parts)
@@ -96,6 +115,8 @@ class Progress:
         self._tokens = 0
         self._examples = 0
         self._broken = 0
+        self._health: dict[str, Any] | None = None
+        self._turns = 0
         self._last_line = -math.inf
 
     def __enter__(self) -> Progress:
@@ -118,13 +139,36 @@ class Progress:
         spent = max(now - self._start, 1e-9)
         left = (self.total - row["step"]) * spent / self._steps
         adjusted = self.adjustment(row["loss"], row.get("base_loss"))
-        line = step_line(row, self.total, self.speed(spent), left, adjusted)
+        self._turn(row)
+        words = health_words(self._health) if self._health is not None else ""
+        line = step_line(row, self.total, self.speed(spent), left, adjusted, words)
         told = broken(row) and self.tell_broken(row)
         if self._live is not None:
-            self._live.update(Text(line))
+            text = Text(line)
+            if self._health is not None:
+                text.highlight_words([words], COLOURS[self._health["light"]])
+            self._live.update(text)
         elif not told and (row["step"] == self.total or now - self._last_line >= PLAIN_SECONDS):
             self._last_line = now
             self.screen.say(line)
+
+    def _turn(self, row: dict[str, Any]) -> None:
+        """One line that stays where the health light changes; a light is known from the first row that has one."""
+        before = self._health
+        self._health = row.get("health") or (None if before is None else {"light": "green"})
+        if self._health is None or self._health["light"] == (before or {"light": "green"})["light"]:
+            return
+        self._turns += 1
+        if self._turns > HEALTH_LINES:
+            return
+        light = self._health["light"]
+        if light == "green":
+            words = "health ok again"
+        else:
+            words = f"{'doomed' if light == 'red' else 'at risk'}: {self._health['sentence']}"
+        self.screen.say(f"step {row['step']}/{self.total}  {words}", style=COLOURS[light])
+        if self._turns == HEALTH_LINES:
+            self.screen.say("further changes of the health light are in telemetry.jsonl only")
 
     def tell_broken(self, row: dict[str, Any]) -> bool:
         """One line that stays, for a broken step; False where there were so many that this one is left to telemetry."""

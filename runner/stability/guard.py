@@ -13,7 +13,7 @@ from typing import Any, Literal
 from runner.config.schema import Guard, Rollback
 from runner.signals.robust import robust_z
 
-Reason = Literal["non_finite", "spike"]
+Reason = Literal["non_finite", "spike", "doomed"]
 SMALLEST = 1e-12
 """Norm whose logarithm stands in for that of 0."""
 
@@ -74,7 +74,8 @@ class StepGuard:
     @property
     def acts(self) -> bool:
         """Whether any step can be vetoed."""
-        return bool({self.guard.on_nonfinite, self.guard.on_spike} & {"skip", "rollback", "stop"})
+        found = {self.guard.on_nonfinite, self.guard.on_spike, self.guard.on_doomed}
+        return bool(found & {"skip", "rollback", "stop"})
 
     @property
     def watches(self) -> bool:
@@ -84,7 +85,8 @@ class StepGuard:
     @property
     def may_roll_back(self) -> bool:
         """Whether snapshots are needed."""
-        return bool({self.guard.on_nonfinite, self.guard.on_spike} & {"skip", "rollback"})
+        found = {self.guard.on_nonfinite, self.guard.on_spike} & {"skip", "rollback"}
+        return bool(found) or self.guard.on_doomed == "rollback"
 
     def judge(self, seen: Seen, can_roll_back: bool) -> Decision:
         """The decision about one step. `can_roll_back` says whether there is a snapshot."""
@@ -117,6 +119,24 @@ class StepGuard:
             return replace(decision, action="stop")
         self._count_roll_back()
         return replace(decision, action="rollback")
+
+    def doomed(self, sentence: str, can_roll_back: bool) -> Decision:
+        """The decision about a step at which the health light has turned red; `sentence` says why.
+
+        Where no roll-back is possible or left, `rollback` ends the run.
+        """
+        found = Decision("take", "doomed")
+        wanted = self.guard.on_doomed
+        if wanted in ("warn", "ignore"):
+            return found
+        if wanted == "rollback" and can_roll_back and self.rollbacks < self.rollback.max_rollbacks:
+            self._count_roll_back()
+            return replace(found, action="rollback")
+        tried = ""
+        if wanted == "rollback":
+            tried = f"; {self.rollbacks} roll-backs did not help" if self.rollbacks else "; nothing to roll back to"
+        self.ends_run = f"stability.guard.on_doomed={wanted}: {sentence}{tried}."
+        return replace(found, action="stop")
 
     def _is_scale_search(self, seen: Seen) -> bool:
         overflow = math.isfinite(seen.loss) and not math.isfinite(seen.grad_norm)

@@ -7,6 +7,7 @@ A fork server that has imported torch and the trainers once starts each trial in
 from __future__ import annotations
 
 import json
+import math
 import multiprocessing
 import os
 import signal
@@ -56,7 +57,9 @@ def run_trial(
         grace: seconds a trial has for a checkpoint after this process died.
 
     Returns:
-        The final metric (eval loss unless the config names another), None if the trial failed or has none.
+        The final metric (eval loss unless the config names another), None if the trial failed or has none. For a
+        trial that diverged, or was ended because it was doomed, infinity on the bad side: its last metric stays in
+        run.json, but a search must not take a loss that was about to explode for a good one.
         A failed trial raises nothing: its run.json says why.
 
     Raises:
@@ -91,7 +94,14 @@ def run_trial(
     _print_line(folder, record, time.monotonic() - started)
     if received:
         raise SweepInterrupted(received[0])
+    if record["state"] == "diverged":
+        return -math.inf if _greater_is_better(cfg) else math.inf
     return None if record["state"] == "failed" else metric_of(folder, record)[1]
+
+
+def _greater_is_better(cfg: Config) -> bool:
+    chosen = cfg.checkpoint.greater_is_better
+    return not cfg.checkpoint.metric_for_best_model.endswith("loss") if chosen is None else chosen
 
 
 @contextmanager

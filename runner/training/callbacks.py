@@ -20,6 +20,8 @@ class StepFacts(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """What has to be measured with the model as it is before the first step."""
+        if self.trainer.probes is not None:
+            self.trainer.probes.listen = self.trainer.decider.monitor.probe
         self.trainer.begin_training()
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""One place decides what becomes of a step, for every engine: guard, snapshot, roll-back, incident."""
+"""One place decides what becomes of a step, for every engine: guard, health, snapshot, roll-back, incident."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from runner.signals.health import Health, Monitor
 from runner.stability.guard import Decision, Seen, StepGuard
 from runner.stability.snapshot import Snapshots, choose_place, free_memory
 from runner.training.step import Step
@@ -38,21 +39,35 @@ class Decider:
         self.sound_scale = 0.0
         """fp16: the largest loss scale at which a gradient was finite."""
 
+        self.monitor = Monitor()
+        self.told: Health | None = None
+        """Health as telemetry knows it; None before the first row of this process."""
+
+        self.answered = False
+        """Whether the guard has acted on the light that is red now."""
+
         self.incidents = 0
         """Folders written so far. Counted, not looked up: processes need not share a disk."""
 
     def judge(self, step: Step) -> None:
         """Decide about the step whose `facts` have just been read; a veto takes the gradient away."""
         facts = step.facts
+        health = self._look(step)
         seen = Seen(facts["loss"], facts["grad_norm"], facts.get("update_rms"), step.loss_scale)
         if seen.loss_scale is not None and math.isfinite(seen.grad_norm):
             self.sound_scale = max(self.sound_scale, seen.loss_scale)
         elif self._no_scale_would_help(step, seen):
             seen = replace(seen, loss_scale=None)
+        windows = self.guard.losses, self.guard.log_norms
         decision = self.guard.judge(seen, self.snapshots.step is not None)
+        if not decision.vetoes and health.light == "red" and not self.answered:
+            doomed = self._answer(health)
+            if doomed.vetoes:
+                decision = doomed
+                self.guard.losses, self.guard.log_norms = windows
         if decision.reason is None or decision.action == "take":
             self.in_stretch = False
-            if decision.reason is None and math.isfinite(seen.grad_norm):
+            if decision.reason is None and math.isfinite(seen.grad_norm) and self._may_keep(health):
                 self.keep_snapshot()
             return
         if decision.action == "skip" and decision.reason == "non_finite" and self._weights_are_broken():
@@ -60,12 +75,38 @@ class Decider:
         facts["action"] = decision.action
         if decision.reason == "spike":
             facts["spike"] = {"loss_z": decision.loss_z, "norm_z": decision.norm_z}
-        self._record(step, decision)
+        if decision.reason != "doomed":
+            self._record(step, decision)
         if decision.vetoes:
             self.trainer.optimizer.zero_grad(set_to_none=True)
             step.vetoed, step.skipped = True, decision.reason
         if decision.action == "rollback":
             self.roll_back(facts)
+
+    def _look(self, step: Step) -> Health:
+        """The light at this step; `facts` gets it where it has changed or is not green."""
+        if self.stability.guard.on_doomed == "ignore":
+            return Health()
+        # Trainer's getter; the row gets the rate only once the step is over.
+        rate = float(self.trainer._get_learning_rate())
+        health = self.monitor.observe({**step.facts, "learning_rate": rate, "loss_scale": step.loss_scale})
+        if health.light != "green" or self.told is None or self.told.light != "green":
+            step.facts["health"] = health.as_json()
+        self.told = health
+        self.answered = self.answered and health.light == "red"
+        return health
+
+    def _answer(self, health: Health) -> Decision:
+        """What the guard does about a light that is red, once for as long as it stays red."""
+        decision = self.guard.doomed(health.sentence.en, self.snapshots.step is not None)
+        self.answered = decision.action != "rollback"
+        if decision.action == "rollback":
+            self.monitor.after_roll_back()
+        return decision
+
+    def _may_keep(self, health: Health) -> bool:
+        """A state to go back to when a run is doomed comes from before its first warning."""
+        return health.light == "green" or self.guard.guard.on_doomed != "rollback" or self.snapshots.step is None
 
     def keep_snapshot(self) -> None:
         """Where roll-backs are possible: the first sound state, and a new one every `stability.rollback.every` steps.
@@ -141,7 +182,8 @@ class Decider:
     def state(self) -> dict[str, Any]:
         """What a resumed run has to know."""
         own = {"in_stretch": self.in_stretch, "sound_scale": self.sound_scale, "incidents": self.incidents}
-        return {**self.guard.state(), **own}
+        health = {"monitor": self.monitor.state(), "answered": self.answered}
+        return {**self.guard.state(), **own, "health": health}
 
     def load(self, state: dict[str, Any]) -> None:
         """Go on from `state`."""
@@ -149,3 +191,6 @@ class Decider:
         self.in_stretch = bool(state.get("in_stretch", False))
         self.sound_scale = float(state.get("sound_scale", 0.0))
         self.incidents = int(state.get("incidents", 0))
+        if "health" in state:
+            self.monitor.load(state["health"]["monitor"])
+            self.answered = bool(state["health"]["answered"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runner.config.schema import Batch, Config, Schedule
 from runner.errors import ConfigError
@@ -85,6 +85,11 @@ def make_plan(cfg: Config, rows: int, processes: int) -> Plan:
     return Plan(
         rows, per_device, accumulation, processes, steps_per_epoch, total, warmup_steps_for(cfg.schedule, total)
     )
+
+
+def default_learning_rate(cfg: Config, hidden_size: int | None) -> float:
+    """The peak rate of this method and width where none is set; what a given one is compared with."""
+    return learning_rate_for(replace(cfg, optim=replace(cfg.optim, learning_rate=None)), hidden_size)[0]
 
 
 def learning_rate_for(cfg: Config, hidden_size: int | None) -> tuple[float, str]:

@@ -77,6 +77,9 @@ class Probes:
         `on_probe` is called on the first process only, with one line of `probes.jsonl` (NaN still a float).
         """
         self.intervals, self.trainer, self.on_probe = probes, trainer, on_probe
+        self.listen: Callable[[dict[str, Any]], None] = lambda line: None
+        """Called with the same line on every process, for whoever decides by it: all have to decide alike."""
+
         self._before: _Before | None = None
         self._first: tuple[int, list[float]] | None = None
         self._last: int | None = None
@@ -187,8 +190,10 @@ class Probes:
         )
 
     def _emit(self, step: int, probe: str, **values: Any) -> None:
+        line = {"step": step, "probe": probe, **values}
+        self.listen(line)
         if self.trainer.is_world_process_zero():
-            self.on_probe({"step": step, "probe": probe, **values})
+            self.on_probe(line)
 
 
 def due(interval: int | None, step: int) -> bool:

@@ -37,7 +37,8 @@ def test_summary_counts_the_truth() -> None:
         "non_finite_steps": 1, "first_non_finite_step": 2, "non_finite_steps_at": [2],
         "first_broken_step": 2, "non_finite_gradients": 0, "skipped_steps": 0, "last_step_skipped": False,
         "loss_scale_backoffs": 0, "clipped_steps": 2, "spikes": 0, "warned": 0,
-        "rollbacks": 0, "incidents": 0, "first_incident": None, "steps_measured": 4, "telemetry": True
+        "rollbacks": 0, "incidents": 0, "first_incident": None, "steps_measured": 4, "telemetry": True,
+        "health": None,
     }  # fmt: skip
     assert summary["train_loss"]["lowest"] == 1.0 and summary["eval"]["eval_loss"] == 1.5
     assert summary["grad_norm"] == {"median": 2.5, "largest": 4.0}

@@ -209,3 +209,28 @@ def test_weights_that_are_broken_roll_back_instead_until_none_is_left() -> None:
     for _ in range(2):
         assert guard.instead(guard.judge(BAD_LOSS, True)).action == "rollback"
     assert guard.instead(guard.judge(BAD_LOSS, True)).action == "stop" and guard.ends_run is not None
+
+
+@pytest.mark.parametrize(
+    ("kind", "can_roll_back", "action"),
+    [("warn", True, "take"), ("ignore", True, "take"), ("stop", True, "stop"), ("rollback", True, "rollback"),
+     ("rollback", False, "stop")],
+)  # fmt: skip
+def test_what_becomes_of_a_doomed_run(kind: str, can_roll_back: bool, action: str) -> None:
+    guard = make(on_doomed=kind)
+    decision = guard.doomed("the loss is rising", can_roll_back)
+    assert decision.action == action and decision.reason == "doomed" and guard.rollbacks == (action == "rollback")
+    assert (guard.ends_run is not None) == (action == "stop")
+    if action == "stop":
+        assert f"on_doomed={kind}: the loss is rising" in str(guard.ends_run)
+
+
+def test_a_doomed_run_rolls_back_so_often_and_then_ends() -> None:
+    guard = make(max_rollbacks=2, on_doomed="rollback")
+    assert [guard.doomed("x", True).action for _ in range(3)] == ["rollback", "rollback", "stop"]
+    assert "2 roll-backs did not help" in str(guard.ends_run)
+
+
+def test_a_light_that_stops_or_rolls_back_counts_as_acting() -> None:
+    assert make(on_doomed="stop").acts and make(on_doomed="rollback").acts and not make(on_doomed="warn").acts
+    assert make(on_doomed="rollback").may_roll_back and not make(on_doomed="stop").may_roll_back

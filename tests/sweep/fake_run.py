@@ -23,10 +23,10 @@ class Outcome:
     metric: float | None = None
 
 
-def write(cfg: Any, state: str, metric: Any = None, loss: Any = 1.5) -> None:
+def write(cfg: Any, state: str, metric: Any = None, loss: Any = 1.5, reason: str | None = None) -> None:
     """Leave the files that a run leaves."""
     folder = Path(cfg.output_dir)
-    record = {"schema": 1, "state": state, "reason": None, "pid": os.getpid(), "exit_code": 0, "seed": cfg.seed}
+    record = {"schema": 1, "state": state, "reason": reason, "pid": os.getpid(), "exit_code": 0, "seed": cfg.seed}
     record |= {"steps": 3, "metric": metric, "metric_name": "eval_loss" if metric is not None else None}
     (folder / "run.json").write_text(json.dumps(record), encoding="utf-8")
     summary = {"schema": 1, "steps": 3, "train_loss": {"last": loss}, "eval": {"eval_loss": metric}, "seconds": 0.5}
@@ -45,6 +45,9 @@ def run(cfg: Any, dropped: list[str]) -> Outcome:
         case "diverge":
             write(cfg, "diverged", metric="NaN", loss="NaN")
             return Outcome("diverged", 3, float("nan"))
+        case "doomed":
+            write(cfg, "diverged", metric=0.7, reason="stability.guard.on_doomed=stop: the loss is rising.")
+            return Outcome("diverged", 1, 0.7)
         case "exit":
             os._exit(7)
         case "kill":

@@ -79,11 +79,18 @@ def test_an_unexpected_error_leaves_its_traceback_and_a_users_mistake_does_not(t
     assert "line 3" in said
 
 
-def test_a_diverged_trial_returns_its_nan(tmp_path):
-    value = trial("diverge", tmp_path)
-    assert value is not None
-    assert math.isnan(value)
+def test_a_diverged_trial_is_worse_than_any_other_to_a_search(tmp_path):
+    assert trial("diverge", tmp_path) == math.inf
     assert record(tmp_path)["state"] == "diverged"
+
+
+def test_a_doomed_trial_keeps_its_last_metric_but_returns_infinity_on_the_bad_side(tmp_path):
+    assert trial("doomed", tmp_path / "loss") == math.inf
+    kept = record(tmp_path / "loss")
+    assert kept["state"] == "diverged" and kept["metric"] == 0.7 and "on_doomed=stop" in kept["reason"]
+    cfg = Config(name="doomed", model=Model("tiny"))
+    cfg.checkpoint.metric_for_best_model = "eval_accuracy"
+    assert run_trial(cfg, tmp_path / "accuracy", target=FAKE, preload=()) == -math.inf
 
 
 def test_a_record_of_an_earlier_try_is_not_taken_for_this_one(tmp_path):

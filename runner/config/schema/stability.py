@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Action = Literal["warn", "skip", "rollback", "stop", "ignore"]
+Doomed = Literal["warn", "rollback", "stop", "ignore"]
 
 
 @dataclass
@@ -18,6 +19,11 @@ class Guard:
 
     on_spike: Action = "warn"
     """The same for a spike: a loss or gradient norm far above those of the accepted steps before it."""
+
+    on_doomed: Doomed = "warn"
+    """What happens when the health light turns red: the run is lost unless something changes. warn = say so; rollback =
+    go back to the last good snapshot with a smaller rate, end the run where that is impossible; stop = end the run;
+    ignore = no light. The light needs `telemetry`, or a guard that acts."""
 
     spike_z: float = 8.0
     """Robust z-score (distance to the median over 1.4826 MAD) above which a loss or log gradient norm is a spike."""
