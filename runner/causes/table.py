@@ -22,6 +22,7 @@ USUAL: dict[str, float] = {
     "zero_loss_zero_norm": 0.005,
     "zero_norm": 0.005,
     "log_classes_zero_norm": 0.002,
+    "outcome_changes": 0.005,
     "eval_nan": 0.01,
     "fp16": 0.3,
     "skips_later": 0.03,
@@ -72,9 +73,14 @@ USUAL: dict[str, float] = {
 }
 
 PREDICTS: dict[str, dict[str, float]] = {
-    "weights.damaged": {"hidden_nan": 0.9, "nan_loss": 0.3, "broken_from_start": 0.95, "finite_before_nan": 0.02},
-    "kernels.matmul_unwritten": {"hidden_nan": 0.5, "broken_from_start": 0.6, "log_classes_zero_norm": 0.3},
-    "weights.dead_backbone": {"log_classes_zero_norm": 0.95, "falls": 0.01},
+    "weights.damaged": {
+        "hidden_nan": 0.9, "nan_loss": 0.3, "broken_from_start": 0.95, "finite_before_nan": 0.02,
+        "outcome_changes": 0.001,
+    },
+    "kernels.matmul_unwritten": {"hidden_nan": 0.5, "broken_from_start": 0.6, "log_classes_zero_norm": 0.3,
+                                 "outcome_changes": 0.3},
+    "weights.uninitialised": {"outcome_changes": 0.95, "broken_from_start": 0.6, "log_classes_zero_norm": 0.6},
+    "weights.dead_backbone": {"log_classes_zero_norm": 0.95, "falls": 0.01, "outcome_changes": 0.001},
     "engine.overlap_race": {"frozen_norm": 0.95, "hidden_nan": 0.8},
     "log.hidden_nan": {"hidden_nan": 0.99},
     "precision.fp16_overflow": {
@@ -170,6 +176,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "kernels.matmul_unwritten": ("broken_from_start", "log_classes_zero_norm"),
     "engine.overlap_race": ("frozen_norm",),
     "weights.damaged": ("broken_from_start",),
+    "weights.uninitialised": ("outcome_changes",),
     "data.bad_batch": ("spikes", "bursts", "norm_spikes", "finite_before_nan"),
     "stability.spikes_recovered": ("spikes", "bursts", "norm_spikes"),
     "schedule.restart_cycle": ("period_is_rate",),
@@ -196,8 +203,9 @@ class Rivals:
 
 RIVALS: tuple[Rivals, ...] = (
     Rivals(
-        ("weights.damaged", "kernels.matmul_unwritten", "precision.fp16_overflow", "precision.fp16_weights",
-         "kernels.attention_backend", "engine.overlap_race", "data.bad_batch"),
+        ("weights.damaged", "weights.uninitialised", "weights.dead_backbone", "kernels.matmul_unwritten",
+         "precision.fp16_overflow", "precision.fp16_weights", "kernels.attention_backend", "engine.overlap_race",
+         "data.bad_batch"),
         "repeat the first broken step once in fp32 with eager attention: still NaN = weights or rows, finite = number "
         "format or kernel",
         "用 fp32 和 eager attention 重跑第一个损坏的步：仍是 NaN = 权重或数据，变为有限 = 精度或算子",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from runner.causes.thresholds import LIKELY
 from runner.diagnosis import answers, words
 from runner.diagnosis.control import compare
 from runner.diagnosis.sign import Signs, plain
-from runner.diagnosis.signs import read_signs
+from runner.diagnosis.signs import compare_outcomes, read_signs
 from runner.diagnosis.trace import Trace
 from runner.diagnosis.verdict import Confidence, Evidence, Finding, Verdict
 from runner.runfolder import number
@@ -23,12 +24,16 @@ from runner.runfolder import number
 TOOLS = ("runner", "transformers", "llamafactory", "ms_swift")
 
 
-def diagnose(trace: Trace, control: Trace | None = None) -> Verdict:
+def diagnose(trace: Trace, control: Trace | None = None, others: Sequence[Trace] = ()) -> Verdict:
     """The verdict about `trace`; `control` is a run on the same batches, at best with learning rate 0.
+
+    `others` are further runs of the same script, such as were pasted into one console log: a script that ends now in
+    NaN, now at a dead loss, reads memory that nobody wrote.
 
     Raises `UserError` where the control has too few steps in common with it.
     """
     signs = read_signs(trace)
+    compare_outcomes(signs, others)
     beside = compare(trace, control, signs) if control is not None else None
     stable = answers.stability(trace, signs)
     learns = answers.learning(trace, signs, stable)

@@ -53,11 +53,11 @@ def diagnose(arguments: Sequence[str]) -> int:
         print(json.dumps(to_json(content), ensure_ascii=False, indent=2) if args.json else "\n".join(lines))
         return 0
     from runner.diagnosis.judge import diagnose as judge
-    from runner.diagnosis.reading import read
+    from runner.diagnosis.reading import read, read_all
     from runner.report.verdict_lines import lines as summary
 
-    trace = read(path)
-    verdict = judge(trace, read(_path(args.control)) if args.control else None)
+    *others, trace = read_all(path)
+    verdict = judge(trace, read(_path(args.control)) if args.control else None, others)
     content = verdict.as_json()
     page: Path | None = None
     if args.report:

@@ -16,6 +16,10 @@ MEANING = {
         "The model in memory is damaged. No hyper-parameter causes this.",
         "内存中的模型权重已损坏，任何超参数都不会造成这种日志。",
     ),
+    "weights.uninitialised": Text(
+        "The model in memory is damaged, differently in each run. No hyper-parameter causes this.",
+        "内存中的模型权重已损坏，且每次运行不同；任何超参数都不会造成这种日志。",
+    ),
     "log.hidden_nan": Text(
         "The loss is NaN, not 0: the weights are destroyed from there on.", "loss 是 NaN 而不是 0：从那一步起权重已毁。"
     ),
@@ -23,6 +27,10 @@ MEANING = {
 """Headlines that say more than the title of the cause."""
 
 CANNOT_ACT = {
+    "weights.uninitialised": Text(
+        "learning rate, batch, clipping, class balance: none of them can print these lines",
+        "学习率、batch、裁剪、类别不均衡：都不会打印出这两行",
+    ),
     "weights.damaged": Text(
         "learning rate, batch, clipping, class balance: none of them can print these lines",
         "学习率、batch、裁剪、类别不均衡：都不会打印出这两行",
@@ -169,7 +177,7 @@ def wanting(trace: Trace, signs: Signs) -> tuple[Text, ...]:
                 "缺少 grad_norm：同一次运行的 trainer_state.json 里有（transformers 4.38 以上）",
             )
         )
-    if not trace.evaluations and not signs.has("hidden_nan"):
+    if not trace.evaluations and not signs.has("hidden_nan", "zero_norm", "log_classes_zero_norm", "nan_lasts"):
         found.append(
             Text(
                 "no held-out loss: overfitting cannot be seen (eval_strategy=steps)",
