@@ -67,3 +67,33 @@ def test_wandb_offline_lands_in_the_run_folder(tmp_path: Path) -> None:
     few = ("schedule.max_steps=3", "dataset.max_samples=20", "dataset.preview=0")
     summary_of(tmp_path, "tracking=wandb", *few, WANDB_MODE="offline")
     assert list((tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb"))
+
+
+@pytest.mark.slow
+def test_the_oscillation_of_the_third_user_story_is_the_data(tmp_path: Path) -> None:
+    """LoRA at 1e-5, batch 4 x 2, instructions in two languages: what is wrong is the rate, not the oscillation."""
+    if not (SHARED / "dataset_info.json").exists():
+        pytest.skip("LLaMA-Factory's demo sets are not here")
+    summary_of(
+        tmp_path,
+        "dataset=llamafactory",
+        f"dataset.dir={SHARED}",
+        "dataset.names=[alpaca_en_demo,alpaca_zh_demo]",
+        "optim.learning_rate=1e-5",
+        "batch.per_device_train_batch_size=4",
+        "batch.gradient_accumulation_steps=2",
+        "stability.base_loss=all",
+        "schedule.max_steps=60",
+        LC_ALL="C.UTF-8",
+    )
+    verdict = read_json(tmp_path / "run" / "verdict.json")
+    assert verdict is not None
+    assert (verdict["stability"], verdict["learning"], verdict["action"]) == ("normal", "slow", "keep")
+    assert verdict["headline"]["en"].startswith("The oscillation is your data, not a fault. But it learns slowly")
+    found = {c["id"]: c["confidence"] for c in verdict["causes"]}
+    assert found["data.sampling_noise"] == "likely" and found["optim.learning_rate_low"] == "likely"
+    numbers = verdict["numbers"]
+    assert 0.5 < numbers["kappa"] < 2 and numbers["r_squared"] > 0.8 and numbers["smoother"] > 2
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert '"kappa"' in page and '"r_squared"' in page and "adjusted" in page
+    assert "learning rate low" in (tmp_path / "run" / "console.log").read_text(encoding="utf-8")

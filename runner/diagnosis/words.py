@@ -90,8 +90,8 @@ def headline(trace: Trace, signs: Signs, stable: Stability, learns: Learning, fi
         )
     if ill and ill[0].id == "optim.learning_rate_low":
         return Text(
-            f"{calm.en} But it learns slowly: learning rate low for this method.",
-            f"{calm.zh}但学得慢：对这种方法来说学习率偏低。",
+            f"{calm.en} But it learns slowly: learning rate low.",
+            f"{calm.zh}但学得慢：学习率偏低。",
         )
     if ill:
         title = _sentence(ill[0].title)

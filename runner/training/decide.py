@@ -60,7 +60,8 @@ class Decider:
             seen = replace(seen, loss_scale=None)
         windows = self.guard.losses, self.guard.log_norms
         decision = self.guard.judge(seen, self.snapshots.step is not None)
-        if not decision.vetoes and health.light == "red" and not self.answered:
+        # A step that the guard itself calls broken is answered by its own settings.
+        if decision.reason is None and health.light == "red" and not self.answered:
             doomed = self._answer(health)
             if doomed.vetoes:
                 decision = doomed

@@ -128,7 +128,7 @@ def test_growing_gradients_alone_are_a_warning_and_with_a_rising_loss_doom() -> 
     assert found[-1] == "red" and found.index("red") >= 40 + HOLD
     both = Monitor()
     lights([*steady(40), *rising][: found.index("red") + 1], both)
-    assert "gradient norm" in both.health.sentence.en and "; the loss" in both.health.sentence.en
+    assert "gradient norm" in both.health.sentence.en and "the loss keeps above" in both.health.sentence.en
     exceeds = next(i for i, row in enumerate([*steady(40), *rising]) if i >= 40 and row["loss"] > 2 + 4 * 0.1)
     assert found.index("red") - exceeds < 12
 
