@@ -264,7 +264,8 @@ def judge(
     first = summary["counts"]["first_broken_step"]
     damage = f" {broken} is not finite: no model is saved." if broken else ""
     if guard is not None:
-        return "diverged", f"{guard} It ended at step {step} of {total_steps}; the first came at step {first}.{damage}"
+        since = "" if first is None else f"; the first came at step {first}"
+        return "diverged", f"{guard} It ended at step {step} of {total_steps}{since}.{damage}"
     if not math.isfinite(float(summary["eval"].get("eval_loss", 0.0))):
         return "diverged", f"The held-out loss is {summary['eval']['eval_loss']} at step {step}.{damage}"
     lost = last is not None and not math.isfinite(last) and not summary["counts"]["last_step_skipped"]

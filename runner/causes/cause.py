@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from runner.causes.text import Text
+from runner.text import Text
 
 
 @dataclass(frozen=True)

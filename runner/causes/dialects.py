@@ -10,7 +10,7 @@ from string import Formatter
 from typing import Any
 
 from runner.causes.cause import Cause
-from runner.causes.text import Text, same
+from runner.text import Text, same
 
 NAMES: dict[str, Text] = {
     "runner": Text("Hydra overrides", "Hydra 覆盖参数"),

@@ -8,7 +8,7 @@ planted faults will replace them. What the signs mean is in `runner/diagnosis/si
 
 from __future__ import annotations
 
-from runner.causes.text import Text
+from runner.text import Text
 
 USUAL: dict[str, float] = {
     # Values that are no numbers
@@ -60,8 +60,8 @@ USUAL: dict[str, float] = {
     "rate_low": 0.05,
     # Run folders
     "kappa_high": 0.05,
-    "kappa_fits": 0.7,
-    "foreseen": 0.7,
+    "kappa_fits": 0.6,
+    "foreseen": 0.25,
     "not_foreseen": 0.1,
     "replay_rises": 0.03,
     "overshoots": 0.05,

@@ -11,7 +11,6 @@ from typing import Any
 from runner.causes.catalogue import cause
 from runner.causes.dialects import check_command, command, fill
 from runner.causes.likelihood import Likely, rank
-from runner.causes.text import Text
 from runner.causes.thresholds import LIKELY
 from runner.diagnosis import answers, words
 from runner.diagnosis.control import compare
@@ -20,6 +19,7 @@ from runner.diagnosis.signs import compare_outcomes, read_signs
 from runner.diagnosis.trace import Trace
 from runner.diagnosis.verdict import Confidence, Evidence, Finding, Verdict
 from runner.runfolder import number
+from runner.text import Text
 
 TOOLS = ("runner", "transformers", "llamafactory", "ms_swift")
 

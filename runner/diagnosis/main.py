@@ -9,9 +9,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.causes.text import Language, language
 from runner.errors import UserError
 from runner.runfolder import to_json, write_json
+from runner.text import Language, language
 
 
 def parser(verb: str) -> argparse.ArgumentParser:

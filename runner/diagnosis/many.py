@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from runner.causes.text import Language, Text
 from runner.diagnosis.judge import diagnose, given
 from runner.diagnosis.reading import read
 from runner.diagnosis.reading.ours import is_run_folder
@@ -13,6 +12,7 @@ from runner.diagnosis.verdict import Verdict
 from runner.errors import UserError
 from runner.report.columns import cut
 from runner.runfolder import read_json
+from runner.text import Language, Text
 
 ILL = ("at_risk", "broken")
 

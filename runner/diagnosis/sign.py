@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from runner.causes.text import Text
 from runner.diagnosis.verdict import Evidence
+from runner.text import Text
 
 
 @dataclass(frozen=True)

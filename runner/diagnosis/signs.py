@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runner.causes.text import Text
 from runner.diagnosis.sign import Sign, Signs
 from runner.diagnosis.signs_broken import broken_signs
 from runner.diagnosis.signs_learning import learning_signs
@@ -12,6 +11,7 @@ from runner.diagnosis.signs_run import run_signs
 from runner.diagnosis.signs_shape import shape_signs
 from runner.diagnosis.trace import Trace
 from runner.diagnosis.verdict import Evidence
+from runner.text import Text
 
 
 def compare_outcomes(signs: Signs, others: Sequence[Trace]) -> None:

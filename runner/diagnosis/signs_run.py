@@ -55,6 +55,9 @@ def _kappa(trace: Trace, signs: Signs) -> None:
     if sd is None or not sd > 0 or len(loss) < LEAST:
         return
     found = kappa(loss, sd, trace.logging_steps or 1)
+    if signs.has("oscillates"):
+        # The sentence below says it with the prediction beside it.
+        signs.found["oscillates"] = Sign(True)
     signs.numbers |= {"kappa": found.value, "kappa_low": found.low, "kappa_high": found.high, "sd_step": sd}
     if logged is not None:
         signs.numbers["sd_log"] = logged
@@ -92,11 +95,12 @@ def _start_model(trace: Trace, signs: Signs) -> None:
     # Of few points a high R^2 may be chance: the lower end of its 95 % interval (Fisher's z) has to hold as well.
     surely = np.tanh(np.arctanh(min(np.sqrt(share), 1 - 1e-12)) - 1.645 / np.sqrt(max(int(both.sum()) - 4, 1)))
     signs.numbers |= {"r_squared_points": int(both.sum()), "r_squared_low": max(float(surely), 0.0) ** 2}
+    shown = min(99, round(100 * share))
     signs.say(
         "foreseen", share >= t.R_SQUARED and surely**2 >= t.R_SQUARED / 4 and surely > 0,
-        f"the untrained model goes up and down in the same places on the same batches: {100 * share:.0f} % of the "
+        f"the untrained model goes up and down in the same places on the same batches: {shown} % of the "
         "movement",
-        f"未训练的原模型在同样的 batch 上同样起伏：解释 {100 * share:.0f} % 的波动",
+        f"未训练的原模型在同样的 batch 上同样起伏：解释 {shown} % 的波动",
         r_squared=share,
     )  # fmt: skip
     signs.say(

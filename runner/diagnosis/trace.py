@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from runner.causes.text import Text
+from runner.text import Text
 
 Kind = Literal["run", "trainer_state", "trainer_log", "console", "tensorboard", "csv", "records"]
 Tool = Literal["runner", "transformers", "llamafactory", "ms_swift"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from runner.causes.text import Text
+from runner.text import Text
 
 Stability = Literal["normal", "at_risk", "broken", "cannot_tell"]
 Learning = Literal["yes", "slow", "no", "cannot_tell"]

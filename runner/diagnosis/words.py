@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from runner.causes.text import Text
 from runner.diagnosis.sign import Signs, short
 from runner.diagnosis.trace import Trace
 from runner.diagnosis.verdict import Finding, Learning, Stability
+from runner.text import Text
 
 MEANING = {
     "weights.damaged": Text(

@@ -8,13 +8,13 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from runner.causes.text import Text, same
 from runner.diagnosis.trace import Trace
 from runner.report.clip import clipped
 from runner.report.series import MOST, Chart, Level, Line, Style, line, of_column, of_steps
 from runner.report.summary import for_difficulty, smoothed
 from runner.report.thinning import bucket_means
 from runner.runfolder import number
+from runner.text import Text, same
 
 HELD_OUT = ("held_out", "s3", "s4", "s6", "s5", "s7")
 """Roles of several held-out losses: none looks like the training's."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import traceback
 from pathlib import Path
 
-from runner.causes.text import language
 from runner.diagnosis.judge import diagnose
 from runner.diagnosis.reading import read
 from runner.report.closing import shown_path
@@ -14,6 +13,7 @@ from runner.report.page import write_page
 from runner.report.screen import Screen
 from runner.report.verdict_lines import lines, styles
 from runner.runfolder import write_json
+from runner.text import language
 
 
 def conclude(folder: Path, screen: Screen) -> None:

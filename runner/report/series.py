@@ -12,9 +12,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from runner.causes.text import Text
 from runner.diagnosis.trace import Column, Trace
 from runner.report.thinning import Stretch, lost_stretches, thin_extremes
+from runner.text import Text
 
 MOST = 4000
 """Points of a line in a picture."""

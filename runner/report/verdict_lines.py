@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 from rich.cells import cell_len
 
-from runner.causes.text import Language, Text, same
 from runner.diagnosis.verdict import Finding, Verdict
 from runner.report.columns import clean, cut, wrap, wrap_shell
+from runner.text import Language, Text, same
 
 MOST = 12
 LABEL = 9

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from runner.causes.text import Text
 from runner.signals.loss_watch import LossWatch
 from runner.signals.sign_words import Facts, Sign
 from runner.signals.warning_signs import NumberWatch, StepWatch
+from runner.text import Text
 
 Light = Literal["green", "yellow", "red"]
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from runner.causes.text import Text
+from runner.text import Text
 
 Facts = Mapping[str, Any]
 """Fields of a telemetry row; numbers are floats, absent and None = unknown."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from runner.causes.catalogue import CAUSES, cause
 from runner.causes.cause import Cause
 from runner.causes.dialects import NAMES, check_command, command, fill
-from runner.causes.text import same
+from runner.text import same
 
 RATE = cause("optim.learning_rate_too_high")
 

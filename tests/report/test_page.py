@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.causes.text import Text
 from runner.diagnosis.trace import RunFacts, Trace
 from runner.report.page import write_page
 from runner.report.page.html import embed, escape, paste, split_comment
@@ -23,6 +22,7 @@ from runner.report.page.numbers import numbers_table
 from runner.report.page.settings import cure, settings_table
 from runner.report.page.settings import settings as differing
 from runner.report.page.write import page
+from runner.text import Text
 from tests.report import traces
 
 VOID = ("meta", "link", "br", "input", "img", "hr")

@@ -13,9 +13,9 @@ from rich.cells import cell_len
 
 from runner.causes.catalogue import CAUSES, cause
 from runner.causes.dialects import NAMES, fill
-from runner.causes.text import Language, Text, same
 from runner.diagnosis.verdict import Confidence, Finding, Verdict
 from runner.report.verdict_lines import ACTIONS, CONFIDENCE, LABELS, MOST, NARROWEST, lines, styles
+from runner.text import Language, Text, same
 
 VALUES: dict[str, object] = {"learning_rate_tenth": 1e-5, "warmup_three_percent": 9, "lora_learning_rate": 1e-4}
 REPORT = "outputs/qwen14b_lora/2026-12-01_10-00-00/report.html"

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from runner.causes.text import Text, same
 from runner.config.schema import Config
 from runner.diagnosis.trace import Column, Evaluations, Restart, RunFacts, Trace, column
 from runner.diagnosis.verdict import Evidence, Finding, Verdict
+from runner.text import Text, same
 
 NONE = column([])
 

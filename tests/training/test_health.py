@@ -27,7 +27,7 @@ def lights(rows: list[dict[str, Any]]) -> list[str]:
 
 def red_at(monkeypatch: pytest.MonkeyPatch, *steps: int) -> None:
     """A monitor that is red at these of the steps that it sees, and green at others."""
-    from runner.causes.text import Text
+    from runner.text import Text
 
     def observe(self: Monitor, facts: Any) -> Health:
         self.seen += 1

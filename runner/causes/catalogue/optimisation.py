@@ -17,7 +17,7 @@ from runner.causes.catalogue.changes import (
     hf,
 )
 from runner.causes.cause import Cause
-from runner.causes.text import Text
+from runner.text import Text
 
 CAUSES = (
     Cause(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runner.causes.catalogue.changes import AFTER, AGAIN, BF16, Changes, both, hf
 from runner.causes.cause import Cause
-from runner.causes.text import Text
+from runner.text import Text
 
 _FP32_MASTER: Changes = both(
     hf(bf16=True, fp16=False),

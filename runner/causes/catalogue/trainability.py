@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runner.causes.catalogue.changes import AFTER, AGAIN, both
 from runner.causes.cause import Cause
-from runner.causes.text import Text
+from runner.text import Text
 
 _HASH = Text(
     "Weights hashed before and after five steps differ.",

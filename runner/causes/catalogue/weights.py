@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runner.causes.catalogue.changes import MODEL, ROWS, SHOW_NAN, both
 from runner.causes.cause import Cause
-from runner.causes.text import Text
+from runner.text import Text
 
 CAUSES = (
     Cause(

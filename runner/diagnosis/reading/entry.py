@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from runner.causes.text import Text
 from runner.diagnosis.reading.assemble import traces
 from runner.diagnosis.reading.console import read_console
 from runner.diagnosis.reading.events import is_events, read_events
@@ -16,6 +15,7 @@ from runner.diagnosis.reading.source import UNDERSTOOD, decode, load
 from runner.diagnosis.reading.table import read_table
 from runner.diagnosis.trace import Trace
 from runner.errors import UserError
+from runner.text import Text
 
 OURS = ("telemetry.jsonl", "summary.json", "run.json", "probes.jsonl")
 """Files of a run folder that mean the whole of it."""

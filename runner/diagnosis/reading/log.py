@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from runner.causes.text import Text
 from runner.diagnosis.trace import Column, Kind, Tool
 from runner.runfolder import number
+from runner.text import Text
 
 Record = dict[str, Any]
 

@@ -7,8 +7,8 @@ import json
 import re
 from typing import Any
 
-from runner.causes.text import Text
 from runner.runfolder import to_json
+from runner.text import Text
 
 STEP = 2
 """Spaces before the comment of a command line."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from runner.causes.text import Text
 from runner.report.page.html import both, element, escape, shown
+from runner.text import Text
 
 MEANINGS = {
     "kappa": Text(

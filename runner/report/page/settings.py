@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, NamedTuple
 
-from runner.causes.text import Text
 from runner.config.compare import changed
 from runner.config.schema import Config
 from runner.diagnosis.verdict import Verdict
 from runner.report.page.html import both, element, escape, shown
+from runner.text import Text
 
 PRIVATE = ("dataset.default_system",)
 """Settings that hold text a person wrote for the model."""

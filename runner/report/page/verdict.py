@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from runner.causes.text import Text, same
 from runner.diagnosis.verdict import Evidence, Finding, Verdict
 from runner.report.page import words
 from runner.report.page.html import both, element, escape, paste
+from runner.text import Text, same
 
 
 def chip(label: Text, value: Text, tone: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runner.causes.text import Text, same
+from runner.text import Text, same
 
 ACTIONS = {
     "keep": Text("KEEP", "继续"),

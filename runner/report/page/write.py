@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from runner.causes.text import Language, Text, same
 from runner.diagnosis.trace import Trace
 from runner.diagnosis.verdict import Verdict
 from runner.report.page import words
@@ -14,6 +13,7 @@ from runner.report.page.html import both, element, embed, escape
 from runner.report.page.numbers import numbers_table
 from runner.report.page.settings import settings_table
 from runner.report.page.verdict import causes, first_things, hero, rest
+from runner.text import Language, Text, same
 
 HERE = Path(__file__).parent
 
