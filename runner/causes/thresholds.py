@@ -97,6 +97,10 @@ at chance are told by that), the slowest healthy one by 0.05."""
 FLAT_POINTS = 15
 """Points from which a missing fall says that nothing is learnt."""
 
+PLATEAU = 0.01
+PLATEAU_POINTS = 60
+"""Least change of the level over the second half of so many points that counts as still learning."""
+
 CHANCE = 0.02
 """Relative distance of a classifier's level to ln K that counts as chance."""
 

@@ -11,7 +11,8 @@ import numpy as np
 from torch.utils.data import Sampler
 
 KINDS = ("random", "stratified", "length_grouped")
-_MEGA = 50
+MEGA = 50
+"""Batches of a block within which length_grouped sorts, as in transformers."""
 
 
 def epoch_order(
@@ -88,7 +89,7 @@ def _largest_remainder(shares: np.ndarray, total: int) -> np.ndarray:
 def _length_grouped(rng: np.random.Generator, lengths: np.ndarray, batch: int) -> np.ndarray:
     """Shuffle, sort by length within mega-blocks of 50 batches, shuffle the batches, the longest one to the front."""
     shuffled = rng.permutation(len(lengths))
-    mega = _MEGA * batch
+    mega = MEGA * batch
     parts = [shuffled[i : i + mega] for i in range(0, len(shuffled), mega)]
     ordered = [part[np.argsort(-lengths[part], kind="stable")] for part in parts]
     batches = [part[i : i + batch] for part in ordered for i in range(0, len(part), batch)]

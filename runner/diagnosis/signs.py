@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from runner.diagnosis.sign import Sign, Signs
 from runner.diagnosis.signs_broken import broken_signs
 from runner.diagnosis.signs_learning import learning_signs
+from runner.diagnosis.signs_plan import plan_signs
 from runner.diagnosis.signs_run import run_signs
 from runner.diagnosis.signs_shape import shape_signs
 from runner.diagnosis.trace import Trace
@@ -46,4 +47,5 @@ def read_signs(trace: Trace) -> Signs:
         signs.found["isolated_nan_norm"] = Sign(False)
     learning_signs(trace, signs)
     run_signs(trace, signs)
+    plan_signs(trace, signs)
     return signs

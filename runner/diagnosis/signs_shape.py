@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runner.causes import thresholds as t
+from runner.data.sampler import MEGA
 from runner.diagnosis.sign import Signs, short
 from runner.diagnosis.trace import Trace
 from runner.signals.level import NO_RISE, above_start, climb, step_up
@@ -212,7 +213,13 @@ def _periods(
     ramp = ramp_share(left, epochs) if epoch else float("nan")
     explained = epoch and signs.has("staircase") and not ramp < t.RAMP
     name, period = next(iter(found.items()), ("", Period(0.0, 0.0, 0.0, 1.0, 1.0, 0.0)))
-    words = {"epoch": "一个 epoch", "scheduler cycle": "学习率周期", "evaluation interval": "评估间隔"}
+    words = {
+        "epoch": "一个 epoch",
+        "scheduler cycle": "学习率周期",
+        "evaluation interval": "评估间隔",
+        "length block": "按长度分组的块",
+        "save interval": "保存间隔",
+    }
     length = period.period * spacing
     signs.numbers |= {f"period_{n}".replace(" ", "_"): p.period * spacing for n, p in found.items()}
     signs.say(
@@ -225,6 +232,7 @@ def _periods(
     )  # fmt: skip
     signs.say("period_is_epoch", epoch)
     signs.say("period_is_rate", rate)
+    signs.say("period_is_length", "length block" in found)
 
 
 def periods(trace: Trace) -> dict[str, float]:
@@ -236,6 +244,13 @@ def periods(trace: Trace) -> dict[str, float]:
         gaps = np.diff(evaluations.step)
         if len(gaps) >= 3 and np.median(gaps) > 0:
             known["evaluation interval"] = float(np.median(gaps))
+    if trace.facts is not None:
+        config = trace.facts.config
+        if config.get("batch", {}).get("sampler") == "length_grouped":
+            known["length block"] = float(MEGA)
+        saves = config.get("checkpoint", {}).get("save_steps")
+        if saves:
+            known["save interval"] = float(saves)
     rate = trace.learning_rate
     kept = rate.finite
     if kept.sum() >= 20:
