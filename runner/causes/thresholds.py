@@ -11,16 +11,21 @@ LEAST_POINTS = 6
 """Points below which nothing is said about stability unless something is broken. Labelled logs: excerpts of 1 to 5
 records carry no verdict, those of 7 and more do."""
 
-STEP_Z = 4.0
-"""`level.step_up`: z of a sudden rise. Simulated: the largest of a sound curve is below 3.6 in 99 of 100."""
+STEP_Z = 3.4
+"""`level.step_up`: z of a sudden rise. Simulated: the largest of a falling curve is below 3.2 in 99 of 100, of a flat one below 4."""
 
-STEP_SD = 1.0
+STEP_SD = 0.95
 """Least sudden rise in standard deviations of single points: tells a level from a drift of very long curves."""
+
+UNUSUAL = 3.0
+FAR_SD = 4.0
+"""`Rise.unusual`: a curve that drifts up and down all the time rises all the time. A rise of four standard deviations
+of single points counts in any case."""
 
 CLIMB_Z = 8.0
 """`level.climb`: z of a rise at any pace, against the lowest stretch before it (which is low by chance)."""
 
-RISE = 0.10
+RISE = 0.09
 """Least rise, as a share of the level before: below it even a clear rise is a drift that data order makes."""
 
 RISE_OF_START = 0.03
@@ -83,6 +88,10 @@ STAIR_DROP = 0.03
 
 RAMP = 0.72
 """`staircase.ramp_share` from which a period of one epoch is a staircase; a sine has 0.61 at most."""
+
+STAIRS_ONLY = 0.8
+FEW_PER_EPOCH = 16.0
+"""With fewer points per epoch its shape cannot be seen: then this share of the drops kept makes a staircase."""
 
 STAIR_KEPT = 0.3
 """Share of the drops that the run keeps: what climbs up again inside every epoch is a swing, not a staircase."""

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from torch.utils.data import Sampler
 
+from runner.config.schema.batch import MEGA
+
 KINDS = ("random", "stratified", "length_grouped")
-MEGA = 50
-"""Batches of a block within which length_grouped sorts, as in transformers."""
 
 
 def epoch_order(

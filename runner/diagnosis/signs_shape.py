@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runner.causes import thresholds as t
-from runner.data.sampler import MEGA
+from runner.config.schema.batch import MEGA
 from runner.diagnosis.sign import Signs, short
 from runner.diagnosis.trace import Trace
 from runner.signals.level import NO_RISE, above_start, climb, step_up
@@ -57,9 +57,15 @@ def _rises(trace: Trace, signs: Signs, step: NDArray[np.int64], loss: NDArray[np
     found = None
     least = t.RISE_OF_START * abs(float(np.median(loss[:3])))
     slow, sudden = (r if r.high - r.low >= least else NO_RISE for r in (slow, sudden))
-    if slow.z >= t.CLIMB_Z and slow.in_sd >= t.STEP_SD and slow.relative >= t.RISE:
+    if (
+        slow.z >= t.CLIMB_Z
+        and max(slow.unusual / t.UNUSUAL, slow.in_sd / t.FAR_SD) >= 1
+        and slow.in_sd >= t.STEP_SD
+        and slow.relative >= t.RISE
+    ):
         found = slow
-    if sudden.z >= t.STEP_Z and sudden.in_sd >= t.STEP_SD and sudden.relative >= t.RISE:
+    clear = sudden.unusual >= t.UNUSUAL or sudden.in_sd >= t.FAR_SD
+    if sudden.z >= t.STEP_Z and sudden.in_sd >= t.STEP_SD and sudden.relative >= t.RISE and clear:
         found = sudden if found is None or sudden.z > found.z else found
     signs.numbers |= {"rise_z": max(sudden.z, slow.z), "rise_relative": found.relative if found else 0.0}
     ratio, error = above_start(loss)
@@ -211,7 +217,9 @@ def _periods(
     epoch = any(n == "epoch" for n in found)
     rate = any(n == "scheduler cycle" for n in found)
     ramp = ramp_share(left, epochs) if epoch else float("nan")
-    explained = epoch and signs.has("staircase") and not ramp < t.RAMP
+    few = found["epoch"].period < t.FEW_PER_EPOCH if epoch else False
+    stairs = few and signs.numbers.get("stair_kept", 0.0) >= t.STAIRS_ONLY
+    explained = epoch and signs.has("staircase") and (stairs or not ramp < t.RAMP)
     name, period = next(iter(found.items()), ("", Period(0.0, 0.0, 0.0, 1.0, 1.0, 0.0)))
     words = {
         "epoch": "一个 epoch",
@@ -266,7 +274,7 @@ def _stairs(trace: Trace, signs: Signs, loss: NDArray[np.float64], epoch: NDArra
     if found is None:
         signs.say("staircase", None)
         return
-    signs.numbers |= {"stair_drop": found.drop, "stair_z": found.z}
+    signs.numbers |= {"stair_drop": found.drop, "stair_z": found.z, "stair_kept": found.kept}
     most = found.falling > found.boundaries / 2
     signs.say(
         "staircase", found.z >= t.STAIR_Z and found.drop >= t.STAIR_DROP and most

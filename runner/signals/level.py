@@ -31,11 +31,15 @@ class Rise(NamedTuple):
     z: float
     """The rise in its own standard errors."""
 
+    unusual: float
+    """The rise in robust standard deviations of all such differences in the curve: small where it drifts all the time.
+    Infinite below 200 points, where there are too few places to compare with."""
+
     kept: float
     """Share of the rise that is still there at the end; about 1 = it stayed, 0 = it came back down."""
 
 
-NO_RISE = Rise(-1, float("nan"), float("nan"), 0.0, 0.0, 0.0, 0.0)
+NO_RISE = Rise(-1, float("nan"), float("nan"), 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def step_up(values: ArrayLike) -> Rise:
@@ -124,4 +128,6 @@ def _rise(
         return NO_RISE
     end = float(sums[-1] - sums[-1 - m]) / m
     relative = rise / abs(bottom) if bottom else float("inf")
-    return Rise(at, bottom, top, rise / sd, relative, raw / sd, (end - bottom) / rise)
+    spread = float(np.quantile(np.abs(high - low), 0.4)) / 0.5244 if len(x) >= 200 else 0.0
+    unusual = rise / spread if spread > 0 else float("inf")
+    return Rise(at, bottom, top, rise / sd, relative, raw / sd, unusual, (end - bottom) / rise)

@@ -14,6 +14,9 @@ Array = NDArray[np.float64]
 SETTLING = 0.05
 """Share of the run at its start where the level still falls steeply: a point above it there is no spike."""
 
+LOG_Z = 6.0
+"""Robust standard deviations of log(value / level) that a spike needs as well."""
+
 LEAST = 0.05
 """Noise, in nats, below which a loss counts as equal: near 0, everything is large relative to it."""
 
@@ -66,7 +69,12 @@ def spikes(values: ArrayLike, z: float, ratio: float, least: float = LEAST) -> S
     if len(x) < 9:
         return _among_few(x)
     height, factor = heights(x, least=least)
-    found = (height >= z) & (np.nan_to_num(factor) >= ratio) & (np.arange(len(x)) >= max(2, SETTLING * len(x)))
+    # Losses of single rows are skewed: what stands out only on the linear scale is a tail.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.nan_to_num(np.log(factor), neginf=0.0, posinf=0.0)
+    spread = 1.4826 * float(np.median(np.abs(logs - np.median(logs))))
+    found = (height >= z) & (np.nan_to_num(factor) >= ratio) & (logs >= LOG_Z * spread)
+    found &= np.arange(len(x)) >= max(2, SETTLING * len(x))
     at = np.flatnonzero(found)
     return Spikes(at, height[at], factor[at])
 
@@ -113,6 +121,10 @@ def _spread(x: Array, level: Array, least: float = LEAST) -> Array:
     to n/2 points (at least half of that of the whole curve): a burst has only two large ones, in and out."""
     n = len(x)
     change = np.abs(np.diff(x, prepend=x[1]))
-    local = 1.4826 / np.sqrt(2) * running_median(change, max(5, min(max(51, n // 8), n // 4 * 2)))
-    whole = 0.5 * 1.4826 / np.sqrt(2) * float(np.median(change))
+    middle = float(np.median(change))
+    # As in `noise_of`: where steps are of two kinds, the median knows the small ones only.
+    wider = max(1.0, float(np.quantile(change, 0.8)) / (1.2816 * 1.4826 * middle)) if middle > 0 else 1.0
+    scale = wider * 1.4826 / np.sqrt(2)
+    local = scale * running_median(change, max(5, min(max(51, n // 8), n // 4 * 2)))
+    whole = 0.5 * scale * middle
     return np.maximum.reduce([local, np.full(n, whole), FLOOR * np.abs(level), np.full(n, least / 8)])

@@ -12,6 +12,9 @@ from runner.signals.noise_floor import noise_floor
 DIRECT = 400_000
 """Elements that the exact running median may look at; longer series go through block medians."""
 
+TWO_KINDS = 1.35
+"""How much larger the second estimate of `noise_of` has to be: of 60 Gaussian points it hardly ever is by chance."""
+
 FLOOR = 0.003
 """Least noise, as a share of the level: logs print four digits, and a change below that is none."""
 
@@ -40,13 +43,19 @@ def running_median(values: ArrayLike, width: int) -> NDArray[np.float64]:
 
 
 def noise_of(values: ArrayLike) -> float:
-    """Robust standard deviation from point to point, at least `FLOOR` of the level; NaN for fewer than 3 points."""
+    """Robust standard deviation from point to point, at least `FLOOR` of the level; NaN for fewer than 3 points.
+
+    From successive differences: their MAD, or the 80 % point of their size where that is far larger, each scaled to
+    what Gaussian noise would give.
+    """
     x = np.asarray(values, dtype=np.float64)
     if len(x) < 3:
         return float("nan")
     found = noise_floor(x)
     sd = found.robust if np.isfinite(found.robust) else found.sd
-    return max(float(sd), FLOOR * abs(float(np.median(x))))
+    # Rows of two sources make two kinds of steps, small and large: the median knows the small ones only.
+    wide = float(np.quantile(np.abs(np.diff(x)), 0.8)) / (1.2816 * np.sqrt(2))
+    return max(wide if wide > TWO_KINDS * sd else float(sd), FLOOR * abs(float(np.median(x))))
 
 
 class Fall(NamedTuple):

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+MEGA = 50
+"""Batches of a block within which `length_grouped` sorts, as in transformers."""
+
 
 @dataclass
 class Batch:
