@@ -11,7 +11,7 @@ LEAST_POINTS = 6
 """Points below which nothing is said about stability unless something is broken. Labelled logs: excerpts of 1 to 5
 records carry no verdict, those of 7 and more do."""
 
-STEP_Z = 3.4
+STEP_Z = 3.5
 """`level.step_up`: z of a sudden rise. Simulated: the largest of a falling curve is below 3.2 in 99 of 100, of a flat one below 4."""
 
 STEP_SD = 0.95

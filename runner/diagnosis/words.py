@@ -207,7 +207,7 @@ def saw(trace: Trace, signs: Signs, findings: tuple[Finding, ...]) -> tuple[Text
             texts.append(found.text)
     texts += list(trace.notes)
     if not texts:
-        texts = [Text(f"{trace.points} points of the training loss", f"{trace.points} 个训练 loss 记录点")]
+        texts = [Text(f"{trace.points} point(s) of the training loss", f"{trace.points} 个训练 loss 记录点")]
     return tuple(dict.fromkeys(texts))
 
 
