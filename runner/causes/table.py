@@ -25,6 +25,7 @@ USUAL: dict[str, float] = {
     "outcome_changes": 0.005,
     "eval_nan": 0.01,
     "fp16": 0.3,
+    "guard_acted": 0.03,
     "skips_later": 0.03,
     "scale_exhausted": 0.005,
     # Shape of the loss
@@ -89,15 +90,15 @@ PREDICTS: dict[str, dict[str, float]] = {
     "log.hidden_nan": {"hidden_nan": 0.99},
     "precision.fp16_overflow": {
         "nan_loss": 0.5, "hidden_nan": 0.5, "nan_norm": 0.7, "fp16": 0.97, "broken_from_start": 0.1,
-        "finite_before_nan": 0.5, "skips_later": 0.6,
+        "finite_before_nan": 0.5, "skips_later": 0.6, "guard_acted": 0.5,
     },
     "precision.fp16_weights": {"finite_before_nan": 0.5, "hidden_nan": 0.5, "fp16": 0.97},
     "precision.loss_scale_exhausted": {"scale_exhausted": 0.95, "skips_later": 0.9, "fp16": 0.99},
     "precision.isolated_overflow": {"isolated_nan_norm": 0.97, "nan_loss": 0.01, "hidden_nan": 0.01, "falls": 0.9},
     "kernels.attention_backend": {"finite_before_nan": 0.5, "hidden_nan": 0.4, "nan_norm": 0.5, "level_rises": 0.05},
     "data.bad_batch": {
-        "spikes": 0.6, "bursts": 0.05, "norm_spikes": 0.5, "finite_before_nan": 0.2, "rise_stays": 0.05,
-        "replay_rises": 0.03,
+        "guard_acted": 0.6, "spikes": 0.6, "bursts": 0.05, "norm_spikes": 0.5, "finite_before_nan": 0.2,
+        "rise_stays": 0.05, "replay_rises": 0.03,
     },
     "labels.no_supervised_token": {"zero_loss_zero_norm": 0.97, "falls": 0.05},
     "trainability.nothing_trains": {"zero_norm": 0.95, "falls": 0.03},
@@ -108,9 +109,9 @@ PREDICTS: dict[str, dict[str, float]] = {
     "optim.encoder_destroyed": {"at_chance": 0.9, "rate_hot": 0.7, "level_rises": 0.3, "falls": 0.1},
     "optim.learning_rate_too_high": {
         "level_rises": 0.7, "rise_stays": 0.5, "ends_above_start": 0.6, "rises_before_nan": 0.4, "norm_rises_too": 0.6,
-        "bursts": 0.25, "spikes": 0.25, "noise_grows": 0.2, "norm_spikes": 0.3, "norm_explodes": 0.3, "rate_hot": 0.6,
-        "replay_rises": 0.7, "overshoots": 0.8, "foreseen": 0.1, "kappa_high": 0.7, "falls": 0.3, "rate_low": 0.005,
-        "starts_above_uniform": 0.01,
+        "guard_acted": 0.3, "bursts": 0.25, "spikes": 0.25, "noise_grows": 0.2, "norm_spikes": 0.3,
+        "norm_explodes": 0.3, "rate_hot": 0.6, "replay_rises": 0.7, "overshoots": 0.8, "foreseen": 0.1,
+        "kappa_high": 0.7, "falls": 0.3, "rate_low": 0.005, "starts_above_uniform": 0.01,
     },
     "optim.second_moment_lag": {"second_moment_lags": 0.95, "spikes": 0.5, "norm_spikes": 0.5},
     "optim.learning_rate_low": {"rate_low": 0.98, "falls": 0.5, "overshoots": 0.01, "replay_rises": 0.05},
@@ -170,12 +171,12 @@ LAWS: dict[str, str] = {
 """Causes that one sign proves: {cause: sign}. Their confidence is certain."""
 
 NEEDS: dict[str, tuple[str, ...]] = {
-    "precision.fp16_overflow": ("nan_loss", "hidden_nan", "nan_norm", "skips_later"),
+    "precision.fp16_overflow": ("guard_acted", "nan_loss", "hidden_nan", "nan_norm", "skips_later"),
     "precision.fp16_weights": ("hidden_nan", "nan_loss"),
     "optim.encoder_destroyed": ("at_chance",),
     "optim.learning_rate_too_high": (
-        "level_rises", "ends_above_start", "rises_before_nan", "bursts", "noise_grows", "replay_rises", "overshoots",
-        "kappa_high", "norm_explodes",
+        "guard_acted", "level_rises", "ends_above_start", "rises_before_nan", "bursts", "noise_grows", "replay_rises",
+        "overshoots", "kappa_high", "norm_explodes",
     ),
     "stability.level_jump": ("level_rises",),
     "data.order": ("slow_waves", "sources_in_blocks"),
@@ -185,7 +186,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "engine.overlap_race": ("frozen_norm",),
     "weights.damaged": ("broken_from_start",),
     "weights.uninitialised": ("outcome_changes",),
-    "data.bad_batch": ("spikes", "bursts", "norm_spikes", "finite_before_nan"),
+    "data.bad_batch": ("guard_acted", "spikes", "bursts", "norm_spikes", "finite_before_nan"),
     "stability.spikes_recovered": ("spikes", "bursts", "norm_spikes"),
     "schedule.restart_cycle": ("period_is_rate",),
     "data.length_grouping": ("period_is_length",),

@@ -12,7 +12,8 @@ LEAST_POINTS = 6
 records carry no verdict, those of 7 and more do."""
 
 STEP_Z = 3.5
-"""`level.step_up`: z of a sudden rise. Simulated: the largest of a falling curve is below 3.2 in 99 of 100, of a flat one below 4."""
+"""`level.step_up`: z of a sudden rise. Simulated, 60 points: the largest of a falling curve is below 3.2 in 99 of 100,
+of a flat one below 4."""
 
 STEP_SD = 0.95
 """Least sudden rise in standard deviations of single points: tells a level from a drift of very long curves."""

@@ -13,7 +13,7 @@ LASTING = ("hidden_nan", "frozen_norm", "log_classes_zero_norm", "eval_nan", "na
 
 RISKY = (
     "nan_loss", "level_rises", "spikes", "bursts", "norm_spikes", "noise_grows", "periodic", "skips_later",
-    "resume_jump", "replay_rises", "overshoots",
+    "guard_acted", "resume_jump", "replay_rises", "overshoots",
 )  # fmt: skip
 """Signs that mean at risk."""
 

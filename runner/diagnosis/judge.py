@@ -19,7 +19,7 @@ from runner.diagnosis.signs import compare_outcomes, read_signs
 from runner.diagnosis.trace import Trace
 from runner.diagnosis.verdict import Confidence, Evidence, Finding, Verdict
 from runner.runfolder import number
-from runner.text import Text
+from runner.text import same
 
 TOOLS = ("runner", "transformers", "llamafactory", "ms_swift")
 
@@ -43,7 +43,7 @@ def diagnose(trace: Trace, control: Trace | None = None, others: Sequence[Trace]
     findings = tuple(finding(c, trace, signs, values) for c in ranking.causes)
     findings = ordered(findings, ranking.causes, signs, stable)
     ill = [f for f in findings if f.severity != "note"]
-    first = ill[0].id if ill else findings[0].id if findings else ""
+    first = ill[0].id if ill else findings[0].id if findings and stable == "normal" else ""
     separate = ranking.tied.experiment if ranking.tied is not None and stable != "cannot_tell" else None
     return Verdict(
         stability=stable,
@@ -51,14 +51,14 @@ def diagnose(trace: Trace, control: Trace | None = None, others: Sequence[Trace]
         action=act,
         confidence=_confidence(trace, signs, stable, ill),
         headline=words.headline(trace, signs, stable, learns, findings),
-        saw=words.saw(trace, signs, findings),
+        saw=words.saw(trace, signs, stable, findings),
         findings=findings,
         learns=words.learned(signs) if stable != "broken" else None,
         not_it=words.CANNOT_ACT.get(first),
         separate=separate,
         missing=words.wanting(trace, signs),
         unknown=words.not_known(trace, stable, findings),
-        do=_do(trace, ill),
+        do=_do(trace, ill, stable),
         tool=trace.tool,
         source={
             "path": str(trace.path),
@@ -80,15 +80,14 @@ def ordered(
 ) -> tuple[Finding, ...]:
     """Causes of what makes the run unstable first, other faults next, notes last.
 
-    Sampling noise is left out where the run is ill, unless something shows that the noise is the data; in a log that is
-    too short nothing but notes is left.
+    Sampling noise is left out where the run is ill; in a log that is too short nothing but notes is left.
     """
     noise = "data.sampling_noise"
     if stable == "cannot_tell":
         return tuple(f for f in findings if f.severity == "note" and f.id != noise)
     shaken = {*answers.LASTING, *answers.RISKY, "ends_above_start", "eval_rises"}
     about = {c.id for c in causes if shaken & set(c.signs)} if stable != "normal" else set()
-    if stable != "normal" and not signs.has("foreseen"):
+    if stable != "normal":
         findings = tuple(f for f in findings if f.id != noise)
     return tuple(sorted(findings, key=lambda f: (f.severity == "note", f.id not in about)))
 
@@ -165,7 +164,7 @@ def _incident(trace: Trace, id: str) -> Evidence | None:
     if not sentence or (first.get("reason") == "spike") != (id in ("optim.learning_rate_too_high", "data.bad_batch")):
         return None
     step = int(first.get("step", 0))
-    return Evidence(Text(f"step {step}: {sentence}", f"第 {step} 步：{sentence}"), {"step": step}, (step,))
+    return Evidence(same(str(sentence)), {"step": step}, (step,))
 
 
 def _check(id: str, trace: Trace) -> str | None:
@@ -174,17 +173,25 @@ def _check(id: str, trace: Trace) -> str | None:
         return None
     if not id.startswith(("precision.", "weights.", "kernels.", "data.bad_batch", "log.hidden_nan")):
         return None
-    folder = Path(trace.path) / f"incident-{trace.facts.incidents[0].get('step')}"
-    return f"python -m runner replay {shlex.quote(str(folder))} precision=fp32"
+    return _replay(trace)
 
 
-def _do(trace: Trace, ill: list[Finding]) -> tuple[str, ...]:
-    """The changes of the first finding that is no note, in the words of the tool that wrote the log."""
+def _do(trace: Trace, ill: list[Finding], stable: str) -> tuple[str, ...]:
+    """The changes of the first finding that is no note, in the words of the tool that wrote the log; without one, the
+    replay of the first incident."""
     for found in ill:
         lines = found.changes.get(trace.tool, ())
         if lines:
             return tuple(command(trace.tool, lines, given(trace)).splitlines())
+    if stable != "normal" and trace.facts is not None and trace.facts.incidents:
+        return (_replay(trace),)
     return ()
+
+
+def _replay(trace: Trace) -> str:
+    assert trace.facts is not None
+    folder = Path(trace.path) / f"incident-{trace.facts.incidents[0].get('step')}"
+    return f"python -m runner replay {shlex.quote(str(folder))} precision=fp32"
 
 
 def given(trace: Trace) -> list[str]:

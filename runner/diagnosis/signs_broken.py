@@ -89,6 +89,7 @@ def broken_signs(trace: Trace, signs: Signs) -> None:
         f"{trace.points} 个点中有 {len(supervised)} 个 loss 与 grad_norm 恰为 0：没有任何 token 参与监督",
         step[supervised], count=len(supervised),
     )  # fmt: skip
+    _guarded(trace, signs)
     _dead(trace, signs)
     _evaluations(trace, signs)
     _half(trace, signs)
@@ -122,6 +123,22 @@ def _norms(trace: Trace, signs: Signs, bad: np.ndarray, bad_norm: np.ndarray) ->
         f"loss 有限而 grad_norm 在 {len(known)} 个点中有 {len(at)} 个为 {short(value)}，首次在第 "
         f"{step[at[0]] if len(at) else 0} 步",
         step[at], count=len(at),
+    )  # fmt: skip
+
+
+def _guarded(trace: Trace, signs: Signs) -> None:
+    """Steps that the guard kept from the model."""
+    if trace.facts is None:
+        return
+    overflow = set(trace.marks.get("loss_scale_overflow", []))
+    kept_away = sorted((set(trace.marks.get("skipped", [])) | set(trace.marks.get("rollbacks", []))) - overflow)
+    back = len(trace.marks.get("rollbacks", []))
+    first = kept_away[0] if kept_away else 0
+    signs.say(
+        "guard_acted", bool(kept_away),
+        f"the guard kept {len(kept_away)} step(s) from the model ({back} roll-back(s)), the first at step {first}",
+        f"guard 拦下了 {len(kept_away)} 步（回滚 {back} 次），首次在第 {first} 步",
+        kept_away, count=len(kept_away), rollbacks=back,
     )  # fmt: skip
 
 

@@ -6,10 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from runner.diagnosis.answers import LASTING, RISKY
 from runner.diagnosis.sign import Signs, short
 from runner.diagnosis.trace import Trace
 from runner.diagnosis.verdict import Finding, Learning, Stability
-from runner.text import Text
+from runner.text import Text, same
+
+SHAKEN = (*LASTING, *RISKY)
+"""Signs that make a run broken or put it at risk."""
 
 MEANING = {
     "weights.damaged": Text(
@@ -78,6 +82,11 @@ def headline(trace: Trace, signs: Signs, stable: Stability, learns: Learning, fi
             return Text(f"The run is broken; possibly: {_low(first.title.en)}", f"训练已损坏；可能是：{first.title.zh}")
         if first is not None:
             return _sentence(first.title)
+        if signs.has("guard_acted"):
+            return Text(
+                "A step broke, and the guard kept it from the model. Find out why before the next run.",
+                "有一步损坏，guard 已拦下，模型未受影响。下次运行前请查明原因。",
+            )
         return Text(
             "The run is not healthy, for a reason that this log does not show.", "训练不健康，但日志看不出原因。"
         )
@@ -135,6 +144,11 @@ def not_known(trace: Trace, stable: Stability, findings: tuple[Finding, ...]) ->
     if first is not None and stable in ("broken", "at_risk"):
         said = first.would_change
         return Text(f"overturned if: {_low(said.en)}", f"推翻条件：{said.zh}")
+    if stable in ("broken", "at_risk"):
+        return Text(
+            "the cause: repeat the step (replay), or the run with one setting changed",
+            "原因未知：重放该步（replay），或只改一个设置再跑",
+        )
     if trace.facts is None:
         return Text(
             "the log holds no weights, rows or probes; what the model writes was not read",
@@ -194,10 +208,14 @@ def wanting(trace: Trace, signs: Signs) -> tuple[Text, ...]:
     return tuple(found)
 
 
-def saw(trace: Trace, signs: Signs, findings: tuple[Finding, ...]) -> tuple[Text, ...]:
+def saw(trace: Trace, signs: Signs, stable: Stability, findings: tuple[Finding, ...]) -> tuple[Text, ...]:
     """What the log shows, most telling first; no statement twice."""
     texts = [e.text for f in findings if f.severity != "note" for e in f.evidence]
-    if not texts or findings[0].id == "optim.learning_rate_low":
+    if trace.facts is not None and trace.facts.incidents and stable != "normal":
+        first = trace.facts.incidents[0]
+        texts.insert(0, same(str(first.get("sentence"))))
+    texts += [e.text for name in SHAKEN if (e := signs.evidence(name)) is not None]
+    if not texts or (findings and findings[0].id == "optim.learning_rate_low"):
         # Nothing is broken: how much the loss moves against how much it should comes first.
         texts = [e.text for n in ("kappa_fits", "foreseen") if (e := signs.evidence(n)) is not None] + texts
     texts += [e.text for f in findings if f.severity == "note" for e in f.evidence]
