@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import os
 import re
 import shlex
@@ -17,11 +18,13 @@ import pytest
 import yaml
 
 from runner import __main__ as door
+from runner.causes import table, thresholds
 from runner.config.compose import Session
 from runner.config.help import NOT_YET, VERBS, options
 from runner.config.names import known_keys
 from runner.config.schema import Probes
 from runner.config.sweeps import check_sweep
+from runner.diagnosis.verdict import Finding
 from runner.errors import ConfigError
 from runner.run import run
 from runner.runfolder import read_json, read_rows, read_telemetry
@@ -75,9 +78,9 @@ def tables(page: Path) -> list[list[list[str]]]:
     ]
 
 
-def table_of(page: Path, first: str) -> list[list[str]]:
-    """The one table whose first cell holds `first`."""
-    (found,) = [rows for rows in tables(page) if f"`{first}`" in rows[0][0]]
+def table_of(page: Path, first: str, row: int = 0) -> list[list[str]]:
+    """The one table whose first cell holds `first`, or the first cell of its row `row`."""
+    (found,) = [rows for rows in tables(page) if len(rows) > row and f"`{first}`" in rows[row][0]]
     return found
 
 
@@ -137,7 +140,7 @@ def test_every_command_of_the_readme_composes(
     # The other language has the same ones.
     lines = [
         *runner_lines(READMES[0], "bash"),
-        *(line for line in shown_commands(READMES[0]) if line[:1] != ["replay"]),
+        *(line for line in shown_commands(READMES[0]) if line[:1] not in (["replay"], ["diagnose"])),
     ]
     assert len(lines) > 12
     monkeypatch.delenv("WORLD_SIZE", raising=False)
@@ -169,11 +172,40 @@ def test_the_errors_shown_are_those_that_come(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", READMES, ids=NAMES)
+def test_the_diagnosis_shown_is_the_one_that_comes(
+    page: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = [block for block in blocks(page, "console") if block.startswith("$ python -m runner diagnose ")]
+    assert shown
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("LC_ALL", "C")
+    for block in shown:
+        command, _, said = block.partition("\n")
+        assert door.main(shlex.split(command.removeprefix("$ python -m runner "))) == 0
+        assert capsys.readouterr().out == said
+
+
+def test_the_page_of_the_diagnosis_names_every_number_and_what_it_quotes() -> None:
+    page = text(ROOT / "docs" / "diagnosis.md")
+    numbers = named([row[0] for row in table_of(ROOT / "docs" / "diagnosis.md", "non_finite_losses")])
+    code = "".join(text(file) for file in sorted((ROOT / "runner" / "diagnosis").glob("*.py")))
+    updates = "".join(re.findall(r"signs\.numbers \|= \{[^}]*\}", code))
+    set_there = set(re.findall(r'"(\w+)":', updates)) | set(re.findall(r'signs\.numbers\["(\w+)"\] =', code))
+    assert len(set_there) > 40
+    assert {name for name in numbers if not name.startswith("period_")} == set_there
+    for quoted in blocks(ROOT / "docs" / "diagnosis.md", "python"):
+        for line in quoted.splitlines():
+            name, cause, value = re.fullmatch(r'(\w+)\["([\w.]+)"\] = ([^#]+?)( *#.*)?', line).groups()[:3]  # type: ignore[union-attr]
+            assert getattr(table, name)[cause] == ast.literal_eval(value), line
+    assert f"fewer than {thresholds.LEAST_POINTS} points" in page
+
+
+@pytest.mark.parametrize("page", READMES, ids=NAMES)
 def test_the_table_of_groups_is_complete(page: Path) -> None:
-    table = {row[0].strip("`"): row for row in table_of(page, "task")}
+    groups_told = {row[0].strip("`"): row for row in table_of(page, "task")}
     groups = [name for name in known_keys() if "." not in name and (ROOT / "conf" / name).is_dir()]
-    assert list(table) == groups and len(groups) == 14
-    for group, row in table.items():
+    assert list(groups_told) == groups and len(groups) == 14
+    for group, row in groups_told.items():
         assert sorted(re.findall(r"`(\w+)`", row[2])) == options(group), f"{page.name}: the options of {group} changed"
         unknown = [key for key in re.findall(r"`([\w.]+)`", row[3]) if f"{group}.{key}" not in known_keys()]
         assert not unknown, group
@@ -229,6 +261,14 @@ def test_the_page_of_fields_names_every_field_and_no_other(make_config: Callable
     for key in ("train_loss", "grad_norm", "counts", "marks", "curve"):
         assert set(summary[key]) <= told[f"`{key}`"], key
 
+    verdict = read_json(folder / "verdict.json")
+    assert verdict is not None
+    whole = table_of(page, "stability")
+    assert set(verdict) - {"schema"} == named([row[0] for row in whole])
+    assert set(verdict["source"]) <= next(named(row[1:]) for row in whole if row[0] == "`source`")
+    fields = {field.name for field in dataclasses.fields(Finding)} - {"changes"}  # which is part of the remedy
+    assert fields == named([row[0] for row in table_of(page, "would_change", 4)])
+
 
 @pytest.mark.parametrize("page", READMES, ids=NAMES)
 def test_the_two_commands_come_first(page: Path) -> None:
@@ -244,7 +284,8 @@ def test_verbs_that_are_not_there_are_named_as_such() -> None:
 
 def test_both_languages_show_the_same() -> None:
     english, chinese = READMES
-    assert commands(english) == commands(chinese)
+    shown = [[[w for w in line if w not in ("--lang", "zh")] for line in commands(page)] for page in READMES]
+    assert shown[0] == shown[1]
     for one, other in zip(blocks(english, "yaml"), blocks(chinese, "yaml"), strict=True):
         assert yaml.safe_load(one) == yaml.safe_load(other)
     headings = [len(re.findall(r"^#+ ", text(page), re.MULTILINE)) for page in READMES]

@@ -53,7 +53,9 @@ def step_up(values: ArrayLike) -> Rise:
     x = _drawn_in(np.asarray(values, dtype=np.float64))
     n = len(x)
     found = [_step(x, m) for m in sorted({max(min(10, n // 4), n // 8), n // 4})]
-    return max(found, key=lambda rise: rise.z)
+    best = max(found, key=lambda rise: rise.z)
+    # The shorter window leaves more places without the step to compare with.
+    return best._replace(unusual=max(rise.unusual for rise in found))
 
 
 def _step(x: NDArray[np.float64], m: int) -> Rise:

@@ -1,0 +1,31 @@
+"""Noise that grows."""
+
+import numpy as np
+import pytest
+
+from runner.signals.spread import noise_growth
+
+
+def test_doubled_noise_is_measured():
+    rng = np.random.default_rng(0)
+    loss = 1.0 + 0.1 * rng.standard_normal(1000)
+    loss[500:] = 1.0 + 2 * (loss[500:] - 1.0)
+    found = noise_growth(loss)
+    assert found.factor == pytest.approx(2, rel=0.15) and found.z > 8 and found.before == pytest.approx(0.1, rel=0.1)
+
+
+def test_equal_noise_has_a_small_z():
+    rng = np.random.default_rng(1)
+    z = [noise_growth(1.0 + 0.1 * rng.standard_normal(400)).z for _ in range(200)]
+    assert np.std(z) < 1.6 and abs(np.mean(z)) < 0.5
+
+
+def test_noise_relative_to_a_falling_level():
+    rng = np.random.default_rng(2)
+    base = np.linspace(2, 1, 1000)
+    found = noise_growth(base * (1 + 0.1 * rng.standard_normal(1000)))
+    assert found.factor < 0.8 and found.relative == pytest.approx(1, abs=0.15)
+
+
+def test_too_few_points():
+    assert np.isnan(noise_growth(np.ones(39)).z)
