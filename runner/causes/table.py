@@ -172,7 +172,7 @@ LAWS: dict[str, str] = {
 
 NEEDS: dict[str, tuple[str, ...]] = {
     "precision.fp16_overflow": ("guard_acted", "nan_loss", "hidden_nan", "nan_norm", "skips_later"),
-    "precision.fp16_weights": ("hidden_nan", "nan_loss"),
+    "precision.fp16_weights": ("fp16",),
     "optim.encoder_destroyed": ("at_chance",),
     "optim.learning_rate_too_high": (
         "guard_acted", "level_rises", "ends_above_start", "rises_before_nan", "bursts", "noise_grows", "replay_rises",

@@ -66,6 +66,9 @@ NORM_EXPLODES = 100.0
 """Growth of the median gradient norm from the first third of a run to the last that no sound run shows (labelled logs:
 sound ones grow up to 8 times, explosions 1,000 times and more)."""
 
+NORM_ABSURD = 1e6
+"""Median gradient norm that no sound run has (labelled logs: up to 4e3 with summed losses)."""
+
 NOISE_FACTOR = 1.4
 """Growth of the noise from the first half to the second that counts, in nats and relative to the level."""
 

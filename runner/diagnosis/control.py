@@ -18,7 +18,8 @@ LEAST = 10
 
 
 def compare(trace: Trace, control: Trace, signs: Signs) -> dict[str, Any]:
-    """R^2, slope and variance ratio of the two losses at their common steps; sets the sign foreseen or not_foreseen.
+    """R^2, slope and variance ratio of the two losses at their common steps; sets the sign control, and foreseen or
+    not_foreseen where the control's weights do not move.
 
     R^2 is the share of the movement between neighbouring points that the control shows too (DESIGN 7.3); the variance
     ratio is Pitman-Morgan's (7.11) on neighbouring differences. Raises `UserError` for fewer than ten common steps.
@@ -31,6 +32,11 @@ def compare(trace: Trace, control: Trace, signs: Signs) -> dict[str, Any]:
         )
     loss = trace.loss.values[np.isin(trace.step, both) & trace.loss.finite]
     other = control.loss.values[np.isin(control.step, both) & control.loss.finite]
+    if np.array_equal(loss, other):
+        raise UserError(
+            f"--control {control.path}: its losses are those of {trace.path} itself. A control is another run, at best "
+            "with learning rate 0."
+        )
     share, b, test = r_squared(loss, other), slope(loss, other), paired_variances_of_curves(loss, other)
     rates = control.learning_rate.values[control.learning_rate.finite]
     frozen = bool(len(rates)) and bool((rates == 0).all())
@@ -43,22 +49,18 @@ def compare(trace: Trace, control: Trace, signs: Signs) -> dict[str, Any]:
         "variance_ratio": test.ratio,
         "p": test.robust_p,
     }
-    what_en = "a run whose weights never move (learning rate 0)" if frozen else "the control"
-    what_zh = "权重不动的运行（学习率 0）" if frozen else "对照运行"
-    foreseen = bool(share >= R_SQUARED)
+    numbers = f"R^2 {share:.2f}, variance ratio {short(test.ratio)}"
+    rate = ("at learning rate 0", "学习率 0") if frozen else ("which learns too", "它也在学习")
+    same_part = min(99, round(100 * share))
     signs.say(
-        "foreseen", foreseen,
-        f"{what_en} moves in the same places on the same batches: {100 * share:.0f} % of the movement; variance ratio "
-        f"{short(test.ratio)}",
-        f"{what_zh}在同样的 batch 上同样起伏：解释 {100 * share:.0f} % 的波动；方差比 {short(test.ratio)}",
+        "control", True,
+        f"{numbers}: the control {rate[0]} makes {same_part} % of the same movement",
+        f"{numbers}：对照（{rate[1]}）在同样的 batch 上有 {same_part} % 相同的波动",
         r_squared=share, variance_ratio=test.ratio,
     )  # fmt: skip
-    signs.say(
-        "not_foreseen", bool(share < R_SQUARED / 2),
-        f"{what_en} on the same batches explains only {100 * share:.0f} % of the movement; variance ratio "
-        f"{short(test.ratio)}",
-        f"{what_zh}在同样的 batch 上只能解释 {100 * share:.0f} % 的波动；方差比 {short(test.ratio)}",
-        r_squared=share, variance_ratio=test.ratio,
-    )  # fmt: skip
+    # Two runs that both learn share their faults too: only one whose weights stay shows what the data does.
+    if frozen:
+        signs.say("foreseen", bool(share >= R_SQUARED))
+        signs.say("not_foreseen", bool(share < R_SQUARED / 2))
     signs.numbers |= {"control_r_squared": share, "control_variance_ratio": test.ratio}
     return {k: plain(v) for k, v in found.items()}

@@ -11,7 +11,7 @@ from typing import Any
 from runner.causes.catalogue import cause
 from runner.causes.dialects import check_command, command, fill
 from runner.causes.likelihood import Likely, rank
-from runner.causes.thresholds import LIKELY
+from runner.causes.thresholds import LIKELY, RATE_TOO_HIGH
 from runner.diagnosis import answers, words
 from runner.diagnosis.control import compare
 from runner.diagnosis.sign import Signs, plain
@@ -109,7 +109,7 @@ def finding(likely: Likely, trace: Trace, signs: Signs, values: dict[str, Any]) 
         severity=known.severity,
         evidence=tuple(evidence),
         would_change=known.would_change,
-        check=_check(known.id, trace) or check_command(known, str(trace.path)),
+        check=_check(known.id, trace) or _other_than_this(check_command(known, str(trace.path)), signs),
         remedy=known.remedy,
         changes={tool: lines for tool in TOOLS if (lines := fill(known, tool, values))},
     )
@@ -122,7 +122,8 @@ def fields(trace: Trace, signs: Signs) -> dict[str, Any]:
     rate = peak if words.finite(peak) and peak > 0 else None
     found: dict[str, Any] = {
         "learning_rate": rate,
-        "learning_rate_tenth": rate / 10 if rate else None,
+        # A tenth of an absurd rate is absurd too.
+        "learning_rate_tenth": min(rate / 10, RATE_TOO_HIGH / 2) if rate else None,
         "learning_rate_times_ten": rate * 10 if rate else None,
         "lora_learning_rate": n.get("rate_default") if words.finite(n.get("rate_default")) else None,
         "max_steps": trace.max_steps,
@@ -174,6 +175,13 @@ def _check(id: str, trace: Trace) -> str | None:
     if not id.startswith(("precision.", "weights.", "kernels.", "data.bad_batch", "log.hidden_nan")):
         return None
     return _replay(trace)
+
+
+def _other_than_this(line: str, signs: Signs) -> str:
+    """ "" for the command that has just been run, or a control that has just been given."""
+    given_already = "--control LOG_AT_LEARNING_RATE_0" in line and signs.has("control")
+    just_run = line.startswith("python -m runner diagnose ") and "--control" not in line and "LOG_" not in line
+    return "" if given_already or just_run else line
 
 
 def _do(trace: Trace, ill: list[Finding], stable: str) -> tuple[str, ...]:

@@ -85,6 +85,9 @@ def report(arguments: Sequence[str]) -> int:
     if is_sweep(path):
         raise UserError(f"report {path}: this is a sweep. Name one of its run folders; diagnose {path} compares them")
     trace = read(path)
+    if args.redact and trace.facts is not None:
+        # Sentences about incidents name tokens and rows.
+        trace.facts.incidents = []
     verdict = judge(trace, read(_path(args.control)) if args.control else None)
     name = "report.html" if trace.kind == "run" else f"{Path(args.path).name.split('.')[0] or 'log'}.report.html"
     page = Path(args.output) if args.output else (path / name if trace.kind == "run" else Path(name))

@@ -36,7 +36,7 @@ class Signs:
         steps: Iterable[Any] = (),
         **values: Any,
     ) -> None:
-        """Note the sign `name`; the sentence is kept where it is present. Values go to `numbers` too where finite."""
+        """Note the sign `name`; where it is present, its sentence is kept with `values` and the first ten steps."""
         clean = {k: plain(v) for k, v in values.items()}
         evidence = None
         if present and en:

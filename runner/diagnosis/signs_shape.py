@@ -111,7 +111,7 @@ def _rises(trace: Trace, signs: Signs, step: NDArray[np.int64], loss: NDArray[np
     factor = float(window.max() / np.median(norm.values[finite])) if len(window) else 0.0
     signs.say(
         "norm_rises_too", factor > 5,
-        f"the gradient norm reaches {factor:.0f} times its median there",
+        f"the gradient norm reaches {factor:.0f} times its median around that step",
         f"此处梯度范数达到中位数的 {factor:.0f} 倍",
         factor=factor,
     )  # fmt: skip
@@ -164,10 +164,14 @@ def _spikes(trace: Trace, signs: Signs, step: NDArray[np.int64], loss: NDArray[n
     values = norm.values[finite]
     third = len(values) // 3
     growth = float(np.median(values[-third:]) / np.median(values[:third]))
+    typical = float(np.median(values))
+    grows = growth >= t.NORM_EXPLODES
     signs.say(
-        "norm_explodes", growth >= t.NORM_EXPLODES,
-        f"the gradient norm grows {growth:,.0f} times from the first third of the run to the last",
-        f"梯度范数从前三分之一到后三分之一增大 {growth:,.0f} 倍",
+        "norm_explodes", grows or typical >= t.NORM_ABSURD,
+        f"the gradient norm grows {growth:,.0f} times from the first third of the run to the last"
+        if grows else f"the gradient norm is {typical:.1e}, far beyond any sound one",
+        f"梯度范数从前三分之一到后三分之一增大 {growth:,.0f} 倍"
+        if grows else f"梯度范数为 {typical:.1e}，远超正常范围",
         factor=growth,
     )  # fmt: skip
     ratio = values / np.median(values)

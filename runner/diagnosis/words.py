@@ -102,6 +102,8 @@ def headline(trace: Trace, signs: Signs, stable: Stability, learns: Learning, fi
             f"{calm.en} But it learns slowly: learning rate low.",
             f"{calm.zh}但学得慢：学习率偏低。",
         )
+    if ill and (ill[0].severity == "error" or "data.sampling_noise" not in notes):
+        return _sentence(ill[0].title)
     if ill:
         title = _sentence(ill[0].title)
         return Text(f"{calm.en} But: {_low(title.en)}", f"{calm.zh}但是：{title.zh}")
@@ -198,7 +200,7 @@ def wanting(trace: Trace, signs: Signs) -> tuple[Text, ...]:
                 "没有验证 loss：看不出过拟合（eval_strategy=steps）",
             )
         )
-    if signs.has("oscillates") and not signs.has("foreseen", "not_foreseen"):
+    if signs.has("oscillates") and not signs.has("foreseen", "not_foreseen", "control", "rate_zero", "diverges"):
         found.append(
             Text(
                 "a run at learning rate 0 with the same seed, as --control, tells noise from fault",
@@ -214,12 +216,14 @@ def saw(trace: Trace, signs: Signs, stable: Stability, findings: tuple[Finding, 
     if trace.facts is not None and trace.facts.incidents and stable != "normal":
         first = trace.facts.incidents[0]
         texts.insert(0, same(str(first.get("sentence"))))
+    if (beside := signs.evidence("control")) is not None:
+        texts.insert(1 if texts else 0, beside.text)
     texts += [e.text for name in SHAKEN if (e := signs.evidence(name)) is not None]
     if not texts or (findings and findings[0].id == "optim.learning_rate_low"):
         # Nothing is broken: how much the loss moves against how much it should comes first.
         texts = [e.text for n in ("kappa_fits", "foreseen") if (e := signs.evidence(n)) is not None] + texts
     texts += [e.text for f in findings if f.severity == "note" for e in f.evidence]
-    for name in ("foreseen", "not_foreseen", "kappa_high", "kappa_fits", "oscillates", "falls", "eval_falls"):
+    for name in ("foreseen", "not_foreseen", "kappa_high", "kappa_fits", "oscillates"):
         found = signs.evidence(name)
         if found is not None:
             texts.append(found.text)

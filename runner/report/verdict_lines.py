@@ -122,7 +122,7 @@ def _slots(v: Verdict, lang: Language, report: str | None, width: int) -> list[S
         "not_it": lambda n: plain(v.not_it),
         "test": lambda n: plain(v.separate),
         "do": lambda n: _do(v, lang, n, width),
-        "check": lambda n: [Item(f.check) for f in v.findings[:1]],
+        "check": lambda n: [Item(f.check) for f in v.findings[:1] if f.check],
         "better": lambda n: [] if v.separate else plain(*[f.remedy for f in causes[1:2]]),
         "next": lambda n: plain(*v.missing[:2]),
         "unknown": lambda n: plain(v.unknown),

@@ -14,8 +14,8 @@ ROWS = (
 """Prints three rows with their trained tokens in colour, and counts the rows that were dropped or cut."""
 
 AT_ZERO = "python -m runner diagnose {path} --control LOG_AT_LEARNING_RATE_0"
-AT_A_TENTH = "python -m runner diagnose LOG_AT_A_TENTH_OF_THE_RATE --control {path}"
-AFTER = "python -m runner diagnose LOG_AFTER_THE_CHANGE --control {path}"
+AT_A_TENTH = "python -m runner diagnose LOG_AT_A_TENTH_OF_THE_RATE"
+AFTER = "python -m runner diagnose LOG_AFTER_THE_CHANGE"
 AGAIN = "python -m runner diagnose {path}"
 REPORT = "python -m runner report {path}"
 

@@ -137,8 +137,8 @@ CAUSES = (
         id="data.label_mismatch",
         code="E7",
         title=Text(
-            "Labels do not belong to their inputs: the loss lies above what guessing would give",
-            "标签与输入对不上：loss 比随机猜测还高",
+            "Labels do not belong to their inputs: the loss starts above what guessing would give",
+            "标签与输入对不上：loss 一开始比随机猜测还高",
         ),
         severity="error",
         remedy=Text(
