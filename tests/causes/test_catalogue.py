@@ -95,6 +95,7 @@ def test_check_is_a_command_of_today(check: str) -> None:
         assert words[3] in ("check", "diagnose", "report", "replay")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exp", ["qwen14b_lora", "qwen7b_clip"])
 def test_runner_lines_compose_together(exp: str) -> None:
     for given in {tuple(lines(c, "runner")) for c in CAUSES.values()} - {()}:

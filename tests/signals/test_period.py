@@ -43,6 +43,7 @@ def names(n: int) -> dict[str, float]:
     return {f"{p:.3f}": float(p) for p in np.exp(np.linspace(math.log(2.2), math.log(n / 2.6), 10))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "draws"), [(60, 400), (1000, 150), (3000, 40)])
 @pytest.mark.parametrize("kind", ["gauss", "lognormal", "ar"])
 def test_noise_has_no_period(n: int, draws: int, kind: str) -> None:

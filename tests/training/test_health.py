@@ -55,6 +55,7 @@ def test_stop_ends_the_run_as_diverged_and_says_what_was_seen(
     assert record["metric"] is not None, "its last metric stays"
 
 
+@pytest.mark.slow
 def test_a_roll_back_begins_anew_with_half_the_rate(
     make_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,6 +115,7 @@ def test_probes_and_the_noise_of_the_start_reach_the_light(
     assert expected and expected[0]["sd_step"] > 0
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_the_same_lights(make_config: Callable[..., Any], tmp_path: Path) -> None:
     """Cut in the middle of a divergence: the statistics travel in trainer_state.json."""
     cfg = make_config(
