@@ -95,9 +95,12 @@ PREDICTS: dict[str, dict[str, float]] = {
     "precision.fp16_weights": {"finite_before_nan": 0.5, "hidden_nan": 0.5, "fp16": 0.97},
     "precision.loss_scale_exhausted": {"scale_exhausted": 0.95, "skips_later": 0.9, "fp16": 0.99},
     "precision.isolated_overflow": {"isolated_nan_norm": 0.97, "nan_loss": 0.01, "hidden_nan": 0.01, "falls": 0.9},
-    "kernels.attention_backend": {"finite_before_nan": 0.5, "hidden_nan": 0.4, "nan_norm": 0.5, "level_rises": 0.05},
+    "kernels.attention_backend": {
+        "finite_before_nan": 0.5, "hidden_nan": 0.4, "nan_loss": 0.4, "nan_norm": 0.5, "level_rises": 0.05,
+    },
     "data.bad_batch": {
-        "guard_acted": 0.6, "spikes": 0.6, "bursts": 0.05, "norm_spikes": 0.5, "finite_before_nan": 0.2,
+        "guard_acted": 0.6, "spikes": 0.6, "bursts": 0.05, "norm_spikes": 0.5, "finite_before_nan": 0.4,
+        "nan_loss": 0.3,
         "rise_stays": 0.05, "replay_rises": 0.03,
     },
     "labels.no_supervised_token": {"zero_loss_zero_norm": 0.97, "falls": 0.05},
@@ -145,12 +148,13 @@ PREDICTS: dict[str, dict[str, float]] = {
 }  # fmt: skip
 
 PRIOR: dict[str, float] = {
+    "precision.fp16_overflow": 0.08,
+    "kernels.attention_backend": 0.02,
     "data.sampling_noise": 0.5,
     "data.epoch_staircase": 0.1,
     "data.overfit": 0.2,
     "optim.learning_rate_too_high": 0.15,
     "optim.learning_rate_low": 0.1,
-    "precision.fp16_overflow": 0.08,
     "log.hidden_nan": 0.05,
     "stability.level_jump": 0.04,
     "stability.spikes_recovered": 0.15,

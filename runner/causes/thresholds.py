@@ -117,6 +117,10 @@ PLATEAU_POINTS = 60
 CHANCE = 0.02
 """Relative distance of a classifier's level to ln K that counts as chance."""
 
+STILL = 0.02
+STILL_FALL = 0.05
+"""Noise and fall, relative to the level, below which the loss of an unknown task may be one at chance."""
+
 OVERFIT = 0.05
 """Rise of the held-out loss above its best that is overfitting. Labelled logs: overfit ones rise by 0.11 to 1.5,
 healthy ones by at most 0.04."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import sys
@@ -45,6 +46,9 @@ def parser(verb: str) -> argparse.ArgumentParser:
 def diagnose(arguments: Sequence[str]) -> int:
     """Print the verdict; a run folder of ours also gets verdict.json and report.html. Status 0 whatever the verdict."""
     args = parser("diagnose").parse_args(list(arguments))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal that cannot show a character gets a question mark, not a traceback.
+        sys.stdout.reconfigure(errors="replace")
     path, lang = _path(args.path), language(args.lang)
     from runner.diagnosis.many import is_sweep, sweep_lines
 

@@ -35,7 +35,12 @@ def _fall(trace: Trace, signs: Signs) -> None:
         f"loss 从 {short(down.first)} 降到 {short(down.last)}",
         first=down.first, last=down.last, z=down.z,
     )  # fmt: skip
-    k = chance_level(loss, trace.labels if trace.family == "classification" else None, t.CHANCE)
+    classifier = trace.family == "classification"
+    # Where nobody says that it is a classifier, a language model's loss may pass by ln K: it has to lie still there.
+    still = signs.numbers.get("noise_relative", 1.0) < t.STILL and abs(down.relative) < t.STILL_FALL
+    k = None
+    if classifier or (trace.family != "sft" and still):
+        k = chance_level(loss, trace.labels if classifier else None, t.CHANCE if classifier else t.CHANCE / 2)
     evaluated = [e.loss for e in trace.evaluations if len(e.loss)]
     eval_moves = any(np.isfinite(e).sum() >= 2 and 1 - np.nanmin(e) / e[0] > 0.05 for e in evaluated if e[0] > 0)
     stays = k is not None and abs(down.relative) < 0.08 and not eval_moves and len(loss) >= t.FLAT_POINTS

@@ -78,6 +78,12 @@ def headline(trace: Trace, signs: Signs, stable: Stability, learns: Learning, fi
             return MEANING[first.id]
         if signs.has("hidden_nan"):
             return MEANING["log.hidden_nan"]
+        broken = signs.evidence("nan_loss")
+        if broken is not None and broken.steps and (first is None or first.confidence == "possible"):
+            return Text(
+                f"The loss is no number from step {broken.steps[0]} on; what broke it, the log does not show.",
+                f"从第 {broken.steps[0]} 步起 loss 不再是数值；日志看不出原因。",
+            )
         if first is not None and first.confidence == "possible" and stable == "broken":
             return Text(f"The run is broken; possibly: {_low(first.title.en)}", f"训练已损坏；可能是：{first.title.zh}")
         if first is not None:

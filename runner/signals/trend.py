@@ -81,7 +81,10 @@ class Fall(NamedTuple):
 
 
 def fall(values: ArrayLike) -> Fall:
-    """Levels are medians of `max(3, n/5)` points, their standard errors those of a median (1.25 sd / sqrt(m))."""
+    """From the first n/20 points to the last n/5, or from the first third to the last, whichever shows it better.
+
+    Levels are medians, their standard errors 1.25 sd / sqrt(points).
+    """
     x = np.asarray(values, dtype=np.float64)
     first, last, drop, relative, z = _drop(x)
     late = _drop(x[len(x) // 2 :]) if len(x) >= 12 else (np.nan,) * 5
@@ -93,9 +96,13 @@ def _drop(x: NDArray[np.float64]) -> tuple[float, float, float, float, float]:
     if n < 4:
         return (float("nan"),) * 5
     m = min(max(3, n // 5), n // 2)
-    # Early training falls steeply: its level is that of the first few points, or half the fall is averaged away.
-    early = min(m, max(2, n // 20))
-    first, last = float(np.median(x[:early])), float(np.median(x[-m:]))
-    error = noise_of(x) * 1.25 * np.sqrt(1 / early + 1 / m)
-    drop = first - last
-    return first, last, drop, drop / abs(first) if first else 0.0, drop / error if error > 0 else 0.0
+    # Early training falls steeply: its level is that of the first few points, or half the fall is averaged away. A slow
+    # fall under much noise is seen only in many points.
+    found = []
+    for early, late in ((min(m, max(2, n // 20)), m), (max(2, n // 3), max(2, n // 3))):
+        first, last = float(np.median(x[:early])), float(np.median(x[-late:]))
+        error = noise_of(x) * 1.25 * np.sqrt(1 / early + 1 / late)
+        drop = first - last
+        share = drop / abs(first) if first else 0.0
+        found.append((first, last, drop, share, float(drop / error) if error > 0 else 0.0))
+    return max(found, key=lambda f: f[4])
