@@ -61,7 +61,7 @@ def test_what_only_describes_goes_where_it_is_explained():
 
 
 def test_rivals_share_one_probability_and_name_the_experiment():
-    signs = {"hidden_nan": True, "finite_before_nan": True, "nan_norm": True, "fp16": None}
+    signs = {"nan_loss": True, "finite_before_nan": True, "fp16": None}
     found = rank(signs)
     group = next(r for r in RIVALS if "precision.fp16_overflow" in r.causes)
     assert sum(c.probability for c in found.causes if c.id in group.causes) <= 1.0
