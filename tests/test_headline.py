@@ -95,5 +95,5 @@ def test_the_oscillation_of_the_third_user_story_is_the_data(tmp_path: Path) -> 
     numbers = verdict["numbers"]
     assert 0.5 < numbers["kappa"] < 2 and numbers["r_squared"] > 0.8 and numbers["smoother"] > 2
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-    assert '"kappa"' in page and '"r_squared"' in page and "adjusted" in page
+    assert "κ (kappa)" in page and "R²" in page and "adjusted" in page
     assert "learning rate low" in (tmp_path / "run" / "console.log").read_text(encoding="utf-8")
