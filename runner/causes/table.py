@@ -143,7 +143,7 @@ PREDICTS: dict[str, dict[str, float]] = {
         "spikes": 0.5, "norm_spikes": 0.5, "bursts": 0.3, "rise_stays": 0.05, "ends_above_start": 0.002,
     },
     "stability.noise_grows": {"noise_grows": 0.97},
-    "stability.periodic": {"periodic": 0.97, "period_is_rate": 0.02, "period_is_length": 0.02},
+    "stability.periodic": {"periodic": 0.97, "period_is_rate": 0.005, "period_is_length": 0.002},
     "stability.level_jump": {"level_rises": 0.9, "rate_hot": 0.08},
 }  # fmt: skip
 

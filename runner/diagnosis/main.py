@@ -67,9 +67,9 @@ def diagnose(arguments: Sequence[str]) -> int:
     if args.report:
         page = Path(args.report)
         write(trace, verdict, page, lang)
-    elif trace.kind == "run" and os.access(path, os.W_OK):
-        page = path / "report.html"
-        write_json(path / "verdict.json", content)
+    elif trace.kind == "run" and os.access(trace.path, os.W_OK) and trace.path.is_dir():
+        page = trace.path / "report.html"
+        write_json(trace.path / "verdict.json", content)
         write(trace, verdict, page, lang)
     if args.json:
         print(json.dumps(to_json(content), ensure_ascii=False, indent=2))
@@ -94,7 +94,7 @@ def report(arguments: Sequence[str]) -> int:
         trace.facts.incidents = []
     verdict = judge(trace, read(_path(args.control)) if args.control else None)
     name = "report.html" if trace.kind == "run" else f"{Path(args.path).name.split('.')[0] or 'log'}.report.html"
-    page = Path(args.output) if args.output else (path / name if trace.kind == "run" else Path(name))
+    page = Path(args.output) if args.output else (trace.path / name if trace.kind == "run" else Path(name))
     write(trace, verdict, page, lang, args.redact)
     print(page)
     return 0
@@ -114,7 +114,13 @@ def write(trace: object, verdict: object, page: Path, lang: Language, redact: bo
 
 def _path(given: str) -> Path:
     path = Path(given)
-    if given != "-" and not path.exists():
+    try:
+        there = given == "-" or path.exists()
+        if there and path.is_dir():
+            next(path.iterdir(), None)
+    except OSError as error:
+        raise UserError(f"{given} cannot be read ({error.strerror or error}). Name a log that you may read") from error
+    if not there:
         raise UserError(f"{given}: there is no such file or folder")
     return path
 

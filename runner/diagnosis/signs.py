@@ -25,7 +25,7 @@ def compare_outcomes(signs: Signs, others: Sequence[Trace]) -> None:
         found = Signs()
         broken_signs(other, found)
         there = {name for name in first if found.has(name)} - here
-        signs.found.setdefault("outcome_changes", Sign(False))
+        signs.found["outcome_changes"] = Sign(False)
         if not (here and there):
             continue
         shown = found.evidence("hidden_nan" if "broken_from_start" in there else "log_classes_zero_norm")

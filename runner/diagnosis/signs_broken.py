@@ -24,6 +24,9 @@ def broken_signs(trace: Trace, signs: Signs) -> None:
         fell_to_zero = np.isfinite(zeros.before) and zeros.before < 0.05
         if len(zeros.no_norm) and zeros.to_the_end and not fell_to_zero:
             hidden[zeros.no_norm] = True
+        if zeros.to_the_end and np.isfinite(zeros.before) and not fell_to_zero:
+            # Cross-entropy is never exactly 0: after a loss of this size it is a NaN behind the filter.
+            hidden[zeros.zero_norm] = hidden[zeros.other] = True
     at = np.flatnonzero(hidden)
     frozen = None if learning_by_reward else constant_norm(norm.values, loss.values, norm.known, loss.known)
     reached = loss.broken & ~skipped
@@ -105,7 +108,7 @@ def _norms(trace: Trace, signs: Signs, bad: np.ndarray, bad_norm: np.ndarray) ->
     few = len(at) <= max(ISOLATED, int(ISOLATED_SHARE * len(known)))
     # The search for the loss scale: a row of overflows at the very start.
     start_up = bool(len(at)) and at[-1] < max(10, 0.1 * len(known))
-    harmless = recovers and (few or start_up) and not bad.any() and len(known) - at[-1] > 3 if len(at) else False
+    harmless = recovers and (few or start_up) and not bad.any() and len(known) - at[-1] > 1 if len(at) else False
     value = float(norm.values[at[0]]) if len(at) else 0.0
     where = ", ".join(str(s) for s in step[at[:4]])
     signs.say(

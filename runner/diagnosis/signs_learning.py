@@ -151,8 +151,9 @@ def _rate(trace: Trace, signs: Signs) -> None:
     seen = applied(rates, steps, trace.max_steps)
     signs.numbers |= {"rate_peak": seen.peak, "rate_integral": seen.integral, "warmup_share": seen.warmup}
     signs.say(
+        # A loss that falls refutes it: such a log rounds small rates to 0.
         "rate_zero",
-        seen.zero_throughout and points >= 3,
+        seen.zero_throughout and points >= 3 and not signs.has("falls"),
         f"the learning rate is 0 at all {points} points: no weight moves",
         f"{points} 个点的学习率都是 0：权重不会变化",
     )

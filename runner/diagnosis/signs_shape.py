@@ -25,7 +25,8 @@ def sound(trace: Trace) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray
     zero = np.abs(np.where(trace.loss.finite, trace.loss.values, 1.0)) < 1e-12
     hidden = zero & (trace.grad_norm.broken | ~trace.grad_norm.known)
     kept &= ~hidden
-    return trace.step[kept], trace.loss.values[kept], trace.epoch[kept]
+    # Beyond this, squares overflow; nothing is learnt from how much beyond.
+    return trace.step[kept], np.clip(trace.loss.values[kept], -1e100, 1e100), trace.epoch[kept]
 
 
 def shape_signs(trace: Trace, signs: Signs) -> None:

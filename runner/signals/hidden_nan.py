@@ -170,7 +170,9 @@ def constant_norm(
     dead = ~loss_seen | ~np.isfinite(losses) | (np.abs(losses) < ZERO)
     fits &= dead[at]
     # Equal to the one before, else a new row starts.
-    same = np.concatenate([[False], fits[1:] & fits[:-1] & (np.abs(np.diff(values)) < 1e-6)])
+    with np.errstate(invalid="ignore"):
+        equal = np.abs(np.diff(values)) < 1e-6
+    same = np.concatenate([[False], fits[1:] & fits[:-1] & equal])
     start, length = _longest(same)
     if length == 0:
         return None

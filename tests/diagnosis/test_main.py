@@ -138,3 +138,23 @@ def test_the_standard_input_is_read(tmp_path):
         cwd=ROOT, input=lines, capture_output=True, text=True,
     )  # fmt: skip
     assert json.loads(done.stdout)["source"]["points"] == 40, done.stderr
+
+
+def test_a_file_inside_a_run_folder_means_the_run(tmp_path, capsys):
+    rows = [{"step": i, "loss": x, "grad_norm": 1.0 + i % 3} for i, x in enumerate(falling(40), 1)]
+    (tmp_path / "config.json").write_text(json.dumps({"task": {"name": "sft"}}))
+    (tmp_path / "run.json").write_text(json.dumps({"schema": 1, "state": "finished"}))
+    (tmp_path / "telemetry.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    assert main(["diagnose", str(tmp_path / "telemetry.jsonl")]) == 0
+    assert (tmp_path / "verdict.json").exists() and "Traceback" not in capsys.readouterr().err
+
+
+def test_a_loss_that_collapses_to_exactly_0_is_no_success(tmp_path, capsys):
+    losses = [*falling(40), *[0.0] * 20]
+    found = verdict(capsys, str(log(tmp_path / "trainer_state.json", losses, [1.0] * 40 + [0.0] * 20)))
+    assert (found["stability"], found["action"]) == ("broken", "stop")
+
+
+def test_a_rate_rounded_to_0_is_refuted_by_a_falling_loss(tmp_path, capsys):
+    found = verdict(capsys, str(log(tmp_path / "trainer_state.json", falling(80), rate=0.0)))
+    assert (found["learning"], found["action"]) == ("yes", "keep")

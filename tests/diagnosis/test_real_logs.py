@@ -7,14 +7,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from runner.diagnosis.judge import diagnose
 from runner.diagnosis.reading import read
 from runner.diagnosis.verdict import Verdict
+from tests.diagnosis.traces import cut, shuffled
 
 LOGS = Path(__file__).resolve().parents[3] / "shared" / "data" / "logs"
 pytestmark = pytest.mark.skipif(not (LOGS / "index.jsonl").is_file(), reason="the real logs are not here")
+
+
+SOUND = ("healthy", "benign_noise", "epoch_staircase")
 
 
 def entries() -> list[dict[str, Any]]:
@@ -28,7 +33,7 @@ def verdict(name: str) -> Verdict:
 
 def agrees(label: str, found: Verdict) -> bool:
     """The map from label to verdict."""
-    if label in ("healthy", "benign_noise", "epoch_staircase"):
+    if label in SOUND:
         return found.stability == "normal"
     if label in ("nan", "zero_loss_nan_grad", "divergence"):
         return found.stability == "broken"
@@ -38,7 +43,7 @@ def agrees(label: str, found: Verdict) -> bool:
         return found.learning in ("no", "slow")
     if label == "overfit":
         named = any(f.id == "data.overfit" for f in found.findings)
-        return found.stability == "at_risk" or (found.action == "change_next_run" and named)
+        return named and (found.stability == "at_risk" or found.action == "change_next_run")
     if label == "too_short_to_tell":
         return found.stability == "cannot_tell"
     return True
@@ -58,7 +63,9 @@ def test_labels_of_medium_confidence_agree_mostly() -> None:
 
 
 def test_no_sound_log_is_called_ill() -> None:
-    sound = [e["file"] for e in entries() if e["label"] in ("healthy", "benign_noise")]
+    """Of any confidence."""
+    sound = [e["file"] for e in entries() if e["label"] in SOUND]
+    assert len(sound) > 70
     ill = [name for name in sound if verdict(name).stability in ("at_risk", "broken")]
     assert not ill
 
@@ -67,8 +74,8 @@ def test_two_logs_of_one_run_get_the_same_verdict() -> None:
     pairs = [(e["file"], e["same_run_as"]) for e in entries() if e.get("same_run_as")]
     assert len(pairs) >= 9
 
-    def answers(name: str) -> tuple[str, str]:
-        return verdict(name).stability, verdict(name).learning
+    def answers(name: str) -> tuple[str, str, str]:
+        return verdict(name).stability, verdict(name).learning, verdict(name).action
 
     differ = [(a, b, answers(a), answers(b)) for a, b in pairs if answers(a) != answers(b)]
     assert not differ
@@ -105,27 +112,37 @@ def test_a_control_at_learning_rate_0_shows_r_squared_and_variance_ratio(seed: s
     assert hot.control is not None and hot.control["r_squared"] < 0.3
 
 
+UNDECIDED = {
+    ("hunarbatra__CoVBERT__1.json", 0.7): "its eval_loss is up by 11 % there, and comes back down later",
+    ("MemaSp__FT-Llama2-HRChatbot__1.json", 0.5): "grad_norm inf two points before the cut: called broken until two "
+    "more points have followed",
+}
+"""Beginnings that look ill: a person could not know better yet, or (the second) the diagnosis is too sure."""
+
+
+def healthy() -> list[str]:
+    return [e["file"] for e in entries() if e["label"] == "healthy" and e["confidence"] == "high"]
+
+
 @pytest.mark.parametrize("share", [0.5, 0.7, 0.9])
-def test_the_beginning_of_a_sound_log_is_sound(share: float, tmp_path: Path) -> None:
+def test_the_beginning_of_a_sound_log_is_sound(share: float) -> None:
     """Labels were given to whole runs; a run is looked at while it goes on."""
+    names = [name for name in healthy() if (name, share) not in UNDECIDED]
+    assert len(names) > 25
+    ill = [n for n in names if diagnose(cut(read(LOGS / n), share)).stability in ("at_risk", "broken")]
+    assert not ill
+
+
+def test_one_overflow_near_the_end_is_not_broken() -> None:
+    assert diagnose(cut(read(LOGS / "MemaSp__FT-Llama2-HRChatbot__1.json"), 0.5)).stability != "broken"
+
+
+def test_sound_logs_stay_sound_with_their_noise_in_another_order() -> None:
+    rng = np.random.default_rng(5)
     ill = []
-    sound = [e for e in entries() if e["label"] == "healthy" and e["confidence"] == "high"]
-    for entry in sound:
-        trace = read(LOGS / entry["file"])
-        keep = int(share * len(trace.step))
-        last = int(trace.step[keep - 1]) if keep else 0
-        cut = tmp_path / "log.jsonl"
-        records = [
-            {"step": int(s), "loss": float(x), "epoch": float(e)}
-            for s, x, e in zip(trace.step[:keep], trace.loss.values[:keep], trace.epoch[:keep], strict=True)
-        ]
-        records += [
-            {"step": int(s), "eval_loss": float(x)}
-            for v in trace.evaluations[:1]
-            for s, x in zip(v.step, v.loss, strict=True)
-            if s <= last
-        ]
-        cut.write_text("\n".join(json.dumps(r) for r in records))
-        if records and diagnose(read(cut)).stability in ("at_risk", "broken"):
-            ill.append(entry["file"])
-    assert len(ill) <= 0.05 * len(sound), ill
+    for name in healthy():
+        for _ in range(5):
+            other = shuffled(read(LOGS / name), rng)
+            if other is not None and diagnose(other).stability in ("at_risk", "broken"):
+                ill.append(name)
+    assert not ill

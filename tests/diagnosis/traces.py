@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from runner.diagnosis.trace import Column, Evaluations, Trace, column
+from runner.signals.trend import running_median
 
 NONE = column([])
 
@@ -60,3 +62,53 @@ def level(n: int, shape: str) -> NDArray[np.float64]:
     if shape == "straight":
         return np.linspace(1.5, 1.15, n)
     return 1.15 + 0.35 * np.exp(-np.linspace(0, 5, n))
+
+
+def cut(full: Trace, share: float) -> Trace:
+    """The first `share` of the points, with what was known by then."""
+    k = int(share * len(full.step))
+    last = int(full.step[k - 1]) if k else -1
+
+    def head(of: Column) -> Column:
+        return Column(of.values[:k], of.known[:k])
+
+    def until(of: Evaluations) -> Evaluations:
+        kept = of.step <= last
+        return Evaluations(of.name, of.step[kept], of.epoch[kept], of.loss[kept])
+
+    return replace(
+        full,
+        step=full.step[:k],
+        epoch=full.epoch[:k],
+        loss=head(full.loss),
+        grad_norm=head(full.grad_norm),
+        learning_rate=head(full.learning_rate),
+        evaluations=[e for e in map(until, full.evaluations) if len(e.step)],
+        extra={name: head(c) for name, c in full.extra.items()},
+        sources={name: head(c) for name, c in full.sources.items()},
+        source_tokens={name: head(c) for name, c in full.source_tokens.items()},
+        marks={name: [s for s in steps if s <= last] for name, steps in full.marks.items()},
+        restarts=[r for r in full.restarts if r.step <= last],
+        ended=False,
+    )
+
+
+def shuffled(full: Trace, rng: np.random.Generator) -> Trace | None:
+    """Neighbouring points change the parts in which they differ from their running median; None below 20 points.
+
+    What differs (as a ratio) moves by n/10 points at most, and not in the first tenth, so that no steep start ends up
+    in the middle: the same run with its rows in another order.
+    """
+    at = np.flatnonzero(full.loss.finite)
+    x = full.loss.values[at]
+    n = len(x)
+    if n < 20 or x.min() <= 0:
+        return None
+    middle = running_median(x, max(5, min(31, n // 5)))
+    ratio = x / middle
+    for first in range(max(5, n // 10), n, max(8, n // 10)):
+        part = slice(first, first + max(8, n // 10))
+        ratio[part] = rng.permutation(ratio[part])
+    values = full.loss.values.copy()
+    values[at] = middle * ratio
+    return replace(full, loss=Column(values, full.loss.known))

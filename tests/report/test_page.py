@@ -258,18 +258,3 @@ def test_a_run_folder_without_anything_in_it_has_a_page() -> None:
     trace: Trace = dataclasses.replace(empty, facts=facts, evaluations=[])
     checker = parsed(page(trace, traces.verdict(), "zh"))
     assert "没有可画的数据" in checker.text and 'id="config"' not in page(trace, traces.verdict(), "zh")
-
-
-def test_every_number_of_the_diagnosis_has_a_meaning() -> None:
-    import re
-    from pathlib import Path
-
-    from runner.report.page.numbers import meaning_of
-
-    source = "".join(p.read_text(encoding="utf-8") for p in Path("runner/diagnosis").resolve().glob("*.py"))
-    named = set(re.findall(r'signs\.numbers\["(\w+)"\]', source))
-    for group in re.findall(r"signs\.numbers \|= \{(.*?)\}", source, flags=re.DOTALL):
-        named |= set(re.findall(r'"(\w+)":', group))
-    assert len(named) > 40
-    intervals = {n for n in named if n.endswith(("_low", "_high"))}
-    assert not [n for n in sorted(named - intervals) if meaning_of(n) is None]

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from runner.signals.spikes import bursts, heights, spikes
 
@@ -50,3 +52,56 @@ def test_one_among_few():
 def test_heights_have_one_entry_per_point():
     z, ratio = heights(quiet(50))
     assert z.shape == ratio.shape == (50,)
+
+
+def test_the_settling_time_is_left_out():
+    loss = quiet()
+    loss[5] = loss[150] = 3.0
+    assert spikes(loss, 8, 1.8).at.tolist() == [150]
+
+
+def test_a_spike_at_the_very_end_does_not_hide_itself():
+    loss = quiet()
+    loss[-1] = 3.0
+    assert spikes(loss, 8, 1.8).at.tolist() == [199]
+    loss = quiet(60)
+    loss[-5:] += 0.4
+    assert len(bursts(loss, 3.7)) == 1
+
+
+def test_two_bursts_are_two():
+    loss = quiet()
+    loss[60:65] += 0.5
+    loss[140:145] += 0.5
+    assert [abs(int(a) - b) <= 3 for a, b in zip(bursts(loss, 3.7), (60, 140), strict=True)] == [True, True]
+
+
+def test_independent_noise_has_hardly_any_bursts():
+    from runner.causes.thresholds import BURST_Z, SPIKE_RATIO, SPIKE_Z
+
+    rng = np.random.default_rng(2)
+    found = [1 + 0.16 * rng.standard_normal(60) for _ in range(300)]
+    assert sum(bool(len(bursts(x, BURST_Z))) for x in found) <= 3
+    assert not any(len(spikes(x, SPIKE_Z, SPIKE_RATIO).at) for x in found)
+
+
+@given(st.integers(0, 1000), st.integers(20, 120), st.sampled_from([2.0, 8.0, 1024.0]))
+def test_the_unit_does_not_matter_where_the_noise_is_above_the_floor(seed, n, factor):
+    """Losses of more than 0.05 nats of noise; below, `least` is absolute on purpose."""
+    loss = 2 + 0.2 * np.random.default_rng(seed).standard_normal(n)
+    loss[n // 2] = 7.0
+    a, b = spikes(loss, 10, 2), spikes(loss * factor, 10, 2)
+    assert a.at.tolist() == b.at.tolist() and a.z == pytest.approx(b.z) and a.ratio == pytest.approx(b.ratio)
+    assert bursts(loss, 3.7).tolist() == bursts(loss * factor, 3.7).tolist()
+
+
+def test_near_zero_everything_is_large_and_nothing_is_a_spike():
+    loss = 1e-4 * (1 + 0.05 * np.random.default_rng(0).standard_normal(200))
+    loss[120] = 3e-3
+    assert len(spikes(loss, 10, 2).at) == 0 and len(spikes(loss, 10, 2, least=0.0).at) == 1
+
+
+@pytest.mark.parametrize("n", [0, 1, 4, 5, 8, 9, 13, 14, 40])
+def test_constant_curves_have_none(n):
+    assert len(spikes(np.ones(n), 10, 2).at) == 0 and len(bursts(np.ones(n), 3.7)) == 0
+    assert len(spikes(np.zeros(n), 10, 2).at) == 0 and len(bursts(np.zeros(n), 3.7)) == 0
