@@ -102,6 +102,7 @@ def test_runner_lines_compose_together(exp: str) -> None:
         SESSION.load([f"+exp={exp}", *given], files=False)
 
 
+@pytest.mark.slow
 def test_each_runner_line_composes_alone() -> None:
     """An unknown field takes single lines away; those that remain must still be valid."""
     for line in {line for c in CAUSES.values() for line in lines(c, "runner")}:

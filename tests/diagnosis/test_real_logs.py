@@ -112,12 +112,8 @@ def test_a_control_at_learning_rate_0_shows_r_squared_and_variance_ratio(seed: s
     assert hot.control is not None and hot.control["r_squared"] < 0.3
 
 
-UNDECIDED = {
-    ("hunarbatra__CoVBERT__1.json", 0.7): "its eval_loss is up by 11 % there, and comes back down later",
-    ("MemaSp__FT-Llama2-HRChatbot__1.json", 0.5): "grad_norm inf two points before the cut: called broken until two "
-    "more points have followed",
-}
-"""Beginnings that look ill: a person could not know better yet, or (the second) the diagnosis is too sure."""
+UNDECIDED = {("hunarbatra__CoVBERT__1.json", 0.7): "its eval_loss is up by 11 % there, and comes back down later"}
+"""Beginnings that look ill: a person could not know better yet."""
 
 
 def healthy() -> list[str]:

@@ -38,6 +38,7 @@ def red_at(monkeypatch: pytest.MonkeyPatch, *steps: int) -> None:
     monkeypatch.setattr(Monitor, "observe", observe)
 
 
+@pytest.mark.slow
 def test_stop_ends_the_run_as_diverged_and_says_what_was_seen(
     make_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
