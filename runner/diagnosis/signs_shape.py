@@ -79,8 +79,8 @@ def _rises(trace: Trace, signs: Signs, step: NDArray[np.int64], loss: NDArray[np
         at, stays = int(step[found.at]), found.kept >= t.KEPT
         signs.say(
             "level_rises", True,
-            f"the loss rises from {short(found.low)} to {short(found.high)} at step {at} (+{short(100 * found.relative)} "
-            "%)" + ("" if stays else ", and comes back down"),
+            f"the loss rises from {short(found.low)} to {short(found.high)} at step {at} "
+            f"(+{short(100 * found.relative)} %)" + ("" if stays else ", and comes back down"),
             f"loss 在第 {at} 步附近从 {short(found.low)} 升到 {short(found.high)}（+{short(100 * found.relative)} %）"
             + ("" if stays else "，之后回落"),
             [at], low=found.low, high=found.high, in_sd=found.in_sd, z=found.z, kept=found.kept,
