@@ -99,9 +99,10 @@ def above_start(values: ArrayLike) -> tuple[float, float]:
         return 0.0, float("inf")
     start, end = float(np.median(x[:3])), float(np.median(x[-max(3, len(x) // 4) :]))
     late = x[len(x) // 2 :]
-    if start <= 0 or end <= 0:
+    middle = float(np.median(late))
+    if min(start, end, middle) <= 0:
         return 0.0, float("inf")
-    return float(np.log(end / start)), noise_of(late) / abs(float(np.median(late))) * 1.1
+    return float(np.log(end) - np.log(start)), noise_of(late) / middle * 1.1
 
 
 def _drawn_in(x: NDArray[np.float64]) -> NDArray[np.float64]:
