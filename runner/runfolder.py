@@ -87,6 +87,15 @@ def read_telemetry(folder: Path) -> list[dict[str, Any]]:
     return [by_step[step] for step in sorted(by_step)]
 
 
+def given_overrides(folder: Path) -> list[str]:
+    """The overrides that the run in `folder` was started with, as Hydra recorded them; folder and resume left out."""
+    import yaml
+
+    path = folder / ".hydra" / "overrides.yaml"
+    found = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else None
+    return [str(o) for o in found or [] if str(o).partition("=")[0] not in ("output_dir", "checkpoint.resume")]
+
+
 class RunFolder:
     """One run's folder, locked while the run writes to it.
 

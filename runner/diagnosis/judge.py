@@ -18,7 +18,7 @@ from runner.diagnosis.sign import Signs, plain
 from runner.diagnosis.signs import compare_outcomes, read_signs
 from runner.diagnosis.trace import Trace
 from runner.diagnosis.verdict import Confidence, Evidence, Finding, Verdict
-from runner.runfolder import number
+from runner.runfolder import given_overrides, number
 from runner.text import same
 
 TOOLS = ("runner", "transformers", "llamafactory", "ms_swift")
@@ -49,7 +49,7 @@ def diagnose(trace: Trace, control: Trace | None = None, others: Sequence[Trace]
         stability=stable,
         learning=learns,
         action=act,
-        confidence=_confidence(trace, signs, stable, ill),
+        confidence=_confidence(trace, stable, ill),
         headline=words.headline(trace, signs, stable, learns, findings),
         saw=words.saw(trace, signs, stable, findings),
         findings=findings,
@@ -66,7 +66,6 @@ def diagnose(trace: Trace, control: Trace | None = None, others: Sequence[Trace]
             "points": trace.points,
             "first_step": int(trace.step[0]) if len(trace.step) else None,
             "last_step": int(trace.step[-1]) if len(trace.step) else None,
-            "max_steps": trace.max_steps,
             "evaluations": sum(len(e.loss) for e in trace.evaluations),
             "notes": [t.as_json() for t in trace.notes],
         },
@@ -121,18 +120,13 @@ def fields(trace: Trace, signs: Signs) -> dict[str, Any]:
     peak = float(n.get("rate_peak", 0.0))
     rate = peak if words.finite(peak) and peak > 0 else None
     found: dict[str, Any] = {
-        "learning_rate": rate,
         # A tenth of an absurd rate is absurd too.
         "learning_rate_tenth": min(rate / 10, RATE_TOO_HIGH / 2) if rate else None,
         "learning_rate_times_ten": rate * 10 if rate else None,
         "lora_learning_rate": n.get("rate_default") if words.finite(n.get("rate_default")) else None,
         "max_steps": trace.max_steps,
         "warmup_three_percent": max(1, round(0.03 * trace.max_steps)) if trace.max_steps else None,
-        "best_step": n.get("eval_best_step"),
         "median_norm": n.get("median_norm"),
-        "max_grad_norm": trace.max_grad_norm,
-        "logging_steps": trace.logging_steps,
-        "step": int(trace.step[-1]) if len(trace.step) else None,
     }
     if trace.steps_per_epoch and "eval_best_step" in n:
         found["epochs_best"] = max(1, round(n["eval_best_step"] / trace.steps_per_epoch))
@@ -143,11 +137,11 @@ def fields(trace: Trace, signs: Signs) -> dict[str, Any]:
             per = number(batch.get("per_device_train_batch_size")) or 0
             size = per * (number(batch.get("gradient_accumulation_steps")) or 1)
         if size:
-            found |= {"batch": int(size), "batch_times_four": int(4 * size)}
+            found["batch_times_four"] = int(4 * size)
     return found
 
 
-def _confidence(trace: Trace, signs: Signs, stable: str, ill: list[Finding]) -> Confidence:
+def _confidence(trace: Trace, stable: str, ill: list[Finding]) -> Confidence:
     if stable == "cannot_tell":
         return "certain" if trace.points == 0 else "likely"
     if ill and (stable != "normal" or ill[0].severity == "error"):
@@ -204,15 +198,7 @@ def _replay(trace: Trace) -> str:
 
 def given(trace: Trace) -> list[str]:
     """The overrides that a run of ours was started with."""
-    if trace.facts is None:
-        return []
-    path = Path(trace.path) / ".hydra" / "overrides.yaml"
-    if not path.exists():
-        return []
-    import yaml
-
-    found = yaml.safe_load(path.read_text(encoding="utf-8")) or []
-    return [str(o) for o in found if str(o).partition("=")[0] not in ("output_dir", "checkpoint.resume")]
+    return [] if trace.facts is None else given_overrides(trace.path)
 
 
 def _missing(value: Any) -> bool:

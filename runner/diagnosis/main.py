@@ -9,10 +9,15 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from runner.errors import UserError
 from runner.runfolder import to_json, write_json
 from runner.text import Language, language
+
+if TYPE_CHECKING:
+    from runner.diagnosis.trace import Trace
+    from runner.diagnosis.verdict import Verdict
 
 
 def parser(verb: str) -> argparse.ArgumentParser:
@@ -56,12 +61,9 @@ def diagnose(arguments: Sequence[str]) -> int:
         lines, content = sweep_lines(path, lang, _width())
         print(json.dumps(to_json(content), ensure_ascii=False, indent=2) if args.json else "\n".join(lines))
         return 0
-    from runner.diagnosis.judge import diagnose as judge
-    from runner.diagnosis.reading import read, read_all
     from runner.report.verdict_lines import lines as summary
 
-    *others, trace = read_all(path)
-    verdict = judge(trace, read(_path(args.control)) if args.control else None, others)
+    trace, verdict = judged(path, args.control)
     content = verdict.as_json()
     page: Path | None = None
     if args.report:
@@ -82,17 +84,11 @@ def report(arguments: Sequence[str]) -> int:
     """Write the page and say where it is."""
     args = parser("report").parse_args(list(arguments))
     path, lang = _path(args.path), language(args.lang)
-    from runner.diagnosis.judge import diagnose as judge
     from runner.diagnosis.many import is_sweep
-    from runner.diagnosis.reading import read
 
     if is_sweep(path):
         raise UserError(f"report {path}: this is a sweep. Name one of its run folders; diagnose {path} compares them")
-    trace = read(path)
-    if args.redact and trace.facts is not None:
-        # Sentences about incidents name tokens and rows.
-        trace.facts.incidents = []
-    verdict = judge(trace, read(_path(args.control)) if args.control else None)
+    trace, verdict = judged(path, args.control, args.redact)
     name = "report.html" if trace.kind == "run" else f"{Path(args.path).name.split('.')[0] or 'log'}.report.html"
     page = Path(args.output) if args.output else (trace.path / name if trace.kind == "run" else Path(name))
     write(trace, verdict, page, lang, args.redact)
@@ -100,12 +96,26 @@ def report(arguments: Sequence[str]) -> int:
     return 0
 
 
-def write(trace: object, verdict: object, page: Path, lang: Language, redact: bool = False) -> None:
+def judged(path: Path, control: str | None, redact: bool = False) -> tuple[Trace, Verdict]:
+    """The last run in `path`, judged beside the ones before it and the control; `diagnose` and `report` see the same.
+
+    `redact` leaves out the sentences of incidents: they name tokens and rows.
+    """
+    from runner.diagnosis.judge import diagnose as judge
+    from runner.diagnosis.reading import read, read_all
+
+    *others, trace = read_all(path)
+    if redact and trace.facts is not None:
+        trace.facts.incidents = []
+    return trace, judge(trace, read(_path(control)) if control else None, others)
+
+
+def write(trace: Trace, verdict: Verdict, page: Path, lang: Language, redact: bool = False) -> None:
     """`write_page`, with a sentence where the file cannot be written."""
     from runner.report.page import write_page
 
     try:
-        write_page(trace, verdict, page, lang, redact=redact)  # type: ignore[arg-type]
+        write_page(trace, verdict, page, lang, redact=redact)
     except OSError as error:
         raise UserError(
             f"{page} cannot be written ({error.strerror or error}). Name another file: report PATH --output FILE"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from runner.diagnosis.sign import Sign, Signs
-from runner.diagnosis.signs_broken import broken_signs
+from runner.diagnosis.signs_broken import HARMLESS, broken_signs
 from runner.diagnosis.signs_learning import learning_signs
 from runner.diagnosis.signs_plan import plan_signs
 from runner.diagnosis.signs_run import run_signs
@@ -42,7 +42,7 @@ def read_signs(trace: Trace) -> Signs:
     if signs.has("diverges", "norm_explodes") and (harmless := signs.evidence("isolated_nan_norm")) is not None:
         # Beside a loss that has blown up, an overflow is part of the damage.
         text = harmless.text
-        words = Text(text.en.split(" and the loss goes on")[0], text.zh.split("，loss 未受影响")[0])
+        words = Text(text.en.removesuffix(HARMLESS.en), text.zh.removesuffix(HARMLESS.zh))
         signs.found["nan_norm"] = Sign(True, Evidence(words, harmless.values, harmless.steps))
         signs.found["isolated_nan_norm"] = Sign(False)
     learning_signs(trace, signs)

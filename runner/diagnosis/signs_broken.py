@@ -9,6 +9,12 @@ from runner.diagnosis.sign import Signs, short
 from runner.diagnosis.trace import Trace
 from runner.signals.hidden_nan import at_log_classes, constant_norm, nan_inside_window, non_finite, zero_loss
 from runner.signals.skips import loss_scale, skips
+from runner.text import Text
+
+HARMLESS = Text(
+    " and the loss goes on: the fp16 loss scale skipped those steps", "，loss 未受影响：fp16 的 loss scale 跳过了这些步"
+)
+"""What an isolated overflow is called unless the loss has blown up."""
 
 
 def broken_signs(trace: Trace, signs: Signs) -> None:
@@ -113,10 +119,8 @@ def _norms(trace: Trace, signs: Signs, bad: np.ndarray, bad_norm: np.ndarray) ->
     where = ", ".join(str(s) for s in step[at[:4]])
     signs.say(
         "isolated_nan_norm", bool(harmless),
-        f"grad_norm is {short(value)} at {len(at)} point(s) (step {where}) and the loss goes on: the fp16 loss scale "
-        "skipped those steps",
-        f"grad_norm 在 {len(at)} 个点（第 {where} 步）为 {short(value)}，loss 未受影响："
-        "fp16 的 loss scale 跳过了这些步",
+        f"grad_norm is {short(value)} at {len(at)} point(s) (step {where}){HARMLESS.en}",
+        f"grad_norm 在 {len(at)} 个点（第 {where} 步）为 {short(value)}{HARMLESS.zh}",
         step[at], count=len(at),
     )  # fmt: skip
     signs.say(

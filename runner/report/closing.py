@@ -13,7 +13,7 @@ from runner.report.curve import text_curve
 from runner.report.progress import clock
 from runner.report.screen import Screen
 from runner.report.summary import count_line, smooth_curve
-from runner.runfolder import number, read_json
+from runner.runfolder import given_overrides, number, read_json
 
 
 def shown_path(path: Path) -> str:
@@ -132,10 +132,4 @@ def first_incident(folder: Path) -> Path | None:
 
 def given(folder: Path) -> list[str]:
     """The overrides of this run as Hydra recorded them, quoted for a shell; folder and resume left out."""
-    import yaml
-
-    path = folder / ".hydra" / "overrides.yaml"
-    overrides = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else []
-    dropped = ("output_dir", "checkpoint.resume")
-    kept = [str(o) for o in overrides or [] if str(o).partition("=")[0] not in dropped and not str(o).startswith("~")]
-    return [shlex.quote(o) for o in kept]
+    return [shlex.quote(o) for o in given_overrides(folder) if not o.startswith("~")]

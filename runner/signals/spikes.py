@@ -45,11 +45,10 @@ def heights(
     # The few last points are no level of their own: a burst at the very end would hide itself.
     level[n - width // 2 :] = np.median(x[-width:])
     # On a steep fall the centred level lies below the curve: a spike stands out from what came before it as well.
-    above = x - np.maximum(level, _before(x))
-    scale = _spread(x, level, least)
+    reference = np.maximum(level, _before(x))
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(level > 0, x / np.maximum(level, _before(x)), np.nan)
-    return above / scale, ratio
+        ratio = np.where(level > 0, x / reference, np.nan)
+    return (x - reference) / _spread(x, level, least), ratio
 
 
 def _before(x: NDArray[np.float64], width: int = 9) -> NDArray[np.float64]:
