@@ -74,8 +74,8 @@ def rank(signs: Mapping[str, bool | None]) -> Ranking:
     likely = []
     for cause, score in scores.items():
         proven = bool(signs.get(LAWS.get(cause, "")))
-        rivals = [scores[r] for group in RIVALS if cause in group.causes for r in group.causes if r in scores]
-        together = sum(math.exp(min(r, 50.0)) for r in set(rivals) | {score})
+        rivals = {r for group in RIVALS if cause in group.causes for r in group.causes if r in scores} | {cause}
+        together = sum(math.exp(min(scores[r], 50.0)) for r in rivals)
         probability = 1.0 if proven else math.exp(min(score, 50.0)) / (1 + together)
         if probability >= POSSIBLE or proven:
             likely.append(Likely(cause, probability, proven, reasons[cause]))

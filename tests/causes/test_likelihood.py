@@ -88,6 +88,11 @@ def test_a_description_never_stands_beside_what_explains_it(signs):
     assert not [c.id for c in found if c.id in REST and set(c.signs) <= explained]
 
 
+def test_rivals_with_equal_odds_count_each():
+    found = [c.probability for c in rank({"log_classes_zero_norm": True, "frozen_norm": True}).causes]
+    assert len(found) >= 2 and found[0] == found[1] and sum(found) <= 1
+
+
 def test_a_description_stays_beside_a_note():
     found = [c.id for c in rank({"level_rises": True, "rate_hot": False, "oscillates": True, "falls": True}).causes]
     assert "stability.level_jump" in found

@@ -41,9 +41,10 @@ def test_a_best_of_zero_divides_by_nothing():
     assert turn([0.0, 0.0]) is not None
 
 
-@given(st.lists(st.floats(0.1, 10), min_size=2, max_size=30), st.floats(0.1, 100))
-def test_the_unit_does_not_matter(loss, factor):
-    a, b = turn(loss), turn(np.array(loss) * factor)
+@given(st.lists(st.floats(0.1, 10), min_size=2, max_size=30), st.integers(-7, 7))
+def test_the_unit_does_not_matter(loss, exponent):
+    # A power of two, which rounds nothing: another factor can make two near losses equal, and so move the best.
+    a, b = turn(loss), turn(np.array(loss) * 2.0**exponent)
     assert a is not None and b is not None
-    assert a.relative >= 0 and b.relative == pytest.approx(a.relative, rel=1e-6, abs=1e-9)
-    assert b.noise == pytest.approx(a.noise, rel=1e-6, abs=1e-9)
+    assert a.relative >= 0 and b.relative == a.relative
+    assert b.noise == a.noise
