@@ -10,10 +10,16 @@ from pathlib import Path
 class UserError(Exception):
     """Something the user set, passed or has on disk stops the run.
 
-    The message names what was set, what it means, and what to set instead. `exit_code` is the process status.
+    The message names what was set, what it means, and what to set instead. `exit_code` is the process status. Where the
+    mistake is a known cause, `finding` is its id in `runner.causes.catalogue`, and `where` the tensors, rows or keys.
     """
 
     exit_code = 2
+
+    def __init__(self, message: str = "", *, finding: str | None = None, where: Sequence[str] = ()):
+        super().__init__(message)
+        self.finding = finding
+        self.where = tuple(where)
 
 
 class ConfigError(UserError):

@@ -25,7 +25,19 @@ def load_model(
     formats: Formats,
     end_of_turn: int | None = None,
 ) -> PreTrainedModel:
-    """The start model, in the frozen dtype under LoRA and in the trainable dtype otherwise.
+    """The start model; see `load_with_info`."""
+    return load_with_info(cfg, tokenizer, labels, formats, end_of_turn)[0]
+
+
+def load_with_info(
+    cfg: Config,
+    tokenizer: PreTrainedTokenizerBase,
+    labels: list[str] | None,
+    formats: Formats,
+    end_of_turn: int | None = None,
+) -> tuple[PreTrainedModel, dict[str, Any]]:
+    """The start model, in the frozen dtype under LoRA and in the trainable dtype otherwise, and transformers' loading
+    info (missing_keys, unexpected_keys, mismatched_keys).
 
     `labels` are the class names in id order (classification), `end_of_turn` the id of the token that ends an answer.
     Raises `UserError` where the path cannot be loaded or
@@ -56,7 +68,7 @@ def load_model(
         model.hf_quantizer.remove_quantization_config(model)
     fit_embeddings(cfg, model, tokenizer)
     set_tokens(model, tokenizer, end_of_turn)
-    return model
+    return model, info
 
 
 def quantization(cfg: Config, formats: Formats) -> Any:

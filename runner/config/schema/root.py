@@ -23,7 +23,12 @@ from runner.config.schema.tracking import Tracking
 
 @dataclass
 class Checks:
-    """Which findings may be ignored."""
+    """How much is checked before the first step, and which findings may be ignored."""
+
+    level: Literal["quick", "deep", "off"] | None = None
+    """quick = every check that takes seconds (at most 60 s beyond loading); deep = also loads the weights twice,
+    compares with fp32 and with eager attention, saves and reloads; off = none. null = quick in training, deep in
+    `check`."""
 
     allow: str | list[str] = field(default_factory=list)
     """Finding ids to run in spite of, one or a list: checks.allow=schedule.warmup_beyond_end."""

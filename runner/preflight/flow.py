@@ -1,0 +1,195 @@
+"""Running the checks of a stage, and what they come to."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from runner.config.rules import allowed
+from runner.config.schema import Config
+from runner.errors import UserError
+from runner.preflight.check import STAGES, Check, Stage
+from runner.preflight.context import Context
+from runner.preflight.finding import ORDER, Finding, Result
+from runner.preflight.table import CHECKS
+from runner.runfolder import SCHEMA, write_json
+
+QUICK_SECONDS = 60.0
+"""Seconds that checks.level=quick may take beyond loading; what is left then is not run, and the table says so."""
+
+FILE = "preflight.json"
+
+
+class PreflightError(UserError):
+    """Findings that a run must not start with; the message names them and how to go on."""
+
+    exit_code = 1
+
+
+@dataclass(frozen=True)
+class Line:
+    """One check that was run, or not."""
+
+    number: int
+    check: Check
+    result: Result
+    status: str
+    """ok, the gravest severity found, not needed, not run (time, level, or an earlier error), or failed (the check
+    itself)."""
+
+    seconds: float
+
+
+@dataclass
+class Preflight:
+    """The checks of one experiment."""
+
+    cfg: Config
+    level: str
+    """quick, deep, or off: no check is run."""
+
+    folder: Path
+    """Where preflight.json goes."""
+
+    processes: int = 1
+    on_line: Callable[[Line], None] = field(default=lambda line: None)
+    """Told about each check once it was run."""
+
+    checks: Sequence[Check] = CHECKS
+    lines: list[Line] = field(default_factory=list)
+    done: list[Stage] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.context = Context(self.cfg, self.level, self.folder, self.processes)
+        self.started = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """Spent in checks."""
+        return sum(line.seconds for line in self.lines)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """All findings, the gravest first."""
+        every = [f for line in self.lines for f in line.result.findings]
+        return sorted(every, key=lambda f: ORDER.index(f.severity))
+
+    @property
+    def errors(self) -> list[Finding]:
+        """Errors that `checks.allow` does not list."""
+        return [f for f in self.findings if f.severity == "error" and f.id not in allowed(self.cfg)]
+
+    def run(self, stage: Stage, **parts: Any) -> None:
+        """Run the checks of a stage; `parts` are the fields of the context that have become known."""
+        for name, value in parts.items():
+            setattr(self.context, name, value)
+        self.done.append(stage)
+        if self.level == "off":
+            return
+        for check in (c for c in self.checks if c.stage == stage):
+            self._run(check)
+
+    def _run(self, check: Check) -> None:
+        before = time.perf_counter()
+        if check.deep and self.level != "deep":
+            result, status = Result("only with checks.level=deep", skipped=True), "not run"
+        elif self.level == "quick" and self.seconds > QUICK_SECONDS:
+            result, status = (
+                Result(f"the {QUICK_SECONDS:.0f} s of checks.level=quick are used up", skipped=True),
+                "not run",
+            )
+        else:
+            result, status = self._result(check)
+        self._keep(check, result, status, time.perf_counter() - before)
+
+    def _result(self, check: Check) -> tuple[Result, str]:
+        try:
+            result = check.function()(self.context)
+        except UserError:
+            raise
+        except Exception as error:
+            # A check that trips over an unusual model must not stop a training that would have worked; the table, the
+            # file and the closing line say that it did not run.
+            return Result(f"the check itself failed: {type(error).__name__}: {' '.join(str(error).split())}"), "failed"
+        if result.skipped:
+            return result, "not needed"
+        grave = min((ORDER.index(f.severity) for f in result.findings), default=None)
+        return result, "ok" if grave is None else ORDER[grave]
+
+    def _keep(self, check: Check, result: Result, status: str, seconds: float) -> None:
+        line = Line(self.checks.index(check) + 1, check, result, status, seconds)
+        self.lines.append(line)
+        self.on_line(line)
+
+    def broke(self, error: UserError) -> bool:
+        """Enter an error that stopped loading as a finding; False where it names no cause, and has to be raised."""
+        if error.finding is None or self.level == "off":
+            return False
+        stage = STAGES[len(self.done)] if len(self.done) < len(STAGES) else STAGES[-1]
+        check = next(c for c in self.checks if c.stage == stage)
+        sentence = str(error)
+        found = Finding(error.finding, "error", sentence, error.where)
+        self._keep(check, Result("stopped here", (found,)), "error", 0.0)
+        return True
+
+    def as_json(self) -> dict[str, Any]:
+        """The content of preflight.json."""
+        permitted = allowed(self.cfg)
+        return {
+            "schema": SCHEMA,
+            "level": self.level,
+            "seconds": round(self.seconds, 3),
+            "counts": {s: sum(f.severity == s for f in self.findings) for s in ORDER},
+            "checks": [
+                {
+                    "number": line.number,
+                    "id": line.check.id,
+                    "title": line.check.title,
+                    "stage": line.check.stage,
+                    "codes": list(line.check.codes),
+                    "status": line.status,
+                    "summary": line.result.summary,
+                    "findings": [f.id for f in line.result.findings],
+                    "seconds": round(line.seconds, 4),
+                }
+                for line in self.lines
+            ],
+            "findings": [f.as_json(f.id in permitted) for f in self.findings],
+        }
+
+    def write(self) -> Path | None:
+        """Write preflight.json; its path, None with level off."""
+        if self.level == "off":
+            return None
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / FILE
+        write_json(path, self.as_json())
+        return path
+
+    def refuse(self) -> None:
+        """Raise `PreflightError` where an error was found that is not allowed."""
+        if not self.errors:
+            return
+        said = "\n".join(f"  {f.id}{f' ({f.code})' if f.code else ''}: {f.sentence}" for f in self.errors)
+        mend = [o for f in self.errors for o in f.overrides]
+        ids = list(dict.fromkeys(f.id for f in self.errors))
+        allow = f"checks.allow={ids[0]}" if len(ids) == 1 else f"checks.allow=[{','.join(ids)}]"
+        raise PreflightError(
+            f"preflight found {len(self.errors)} error{'s' if len(self.errors) > 1 else ''}, so training does not "
+            f"start:\n{said}\n"
+            + (f"Mend: {' '.join(dict.fromkeys(mend))}\n" if mend else "")
+            + f"Run all the same: {allow}"
+        )
+
+
+def quiet(cfg: Config) -> Config:
+    """`cfg` for a trainer that is only examined: no tracker, no checkpoint to resume."""
+    return dataclasses.replace(
+        cfg,
+        tracking=dataclasses.replace(cfg.tracking, report_to="none"),
+        checkpoint=dataclasses.replace(cfg.checkpoint, resume=None),
+    )

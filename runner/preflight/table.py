@@ -1,0 +1,66 @@
+"""Every check, in the order in which they run. Free of torch: heavy imports live in the functions named here."""
+
+from __future__ import annotations
+
+from runner.preflight.check import Check
+
+CHECKS: tuple[Check, ...] = (
+    # The configuration alone.
+    Check("config.rules", "settings that contradict each other", "config", ("B5", "C1", "C5"), "settings:rules"),
+    Check("optim.rate_band", "learning rate for this method", "config", ("B5", "B6"), "settings:rate_band"),
+    Check("schedule.known_end", "schedule, as far as the steps are known", "config", ("B5",), "schedule:known_end"),
+    Check("precision.formats", "number formats", "config", ("C1", "C2", "C3", "C5", "C6", "D5"), "formats:formats"),
+    Check("kernels.known_bad", "versions and settings known to fail", "config", ("D1", "D2", "D4", "G3"),
+          "known_bad:known_bad"),
+    Check("lifecycle.resume", "the run that is resumed", "config", ("G1",), "resume:resume"),
+    Check("advice.popular", "popular advice", "config", (), "popular:popular"),
+    # Tokenizer and rows.
+    Check("labels.supervised", "supervised tokens per row", "data", ("E1", "E3"), "labels:supervised"),
+    Check("labels.truncation", "answers cut by max_length", "data", ("E2",), "labels:truncation"),
+    Check("labels.template", "chat template and end token", "data", ("E3", "E4"), "labels:template"),
+    Check("labels.special_tokens", "begin, end and pad tokens", "data", ("E5", "E6"), "labels:special_tokens"),
+    Check("labels.classes", "label ids and class balance", "data", ("E7",), "rows:classes"),
+    Check("data.duplicates", "duplicates, and rows held out twice", "data", ("E8",), "rows:duplicates"),
+    Check("data.order", "order of labels and sources", "data", ("E8",), "rows:order"),
+    Check("data.outliers", "length and character outliers", "data", ("E9",), "rows:outliers"),
+    Check("schedule.integral", "learning rate over the run", "data", ("B5", "G2"), "schedule:integral"),
+    # The weights as they were loaded.
+    Check("weights.keys", "missing and unexpected keys", "weights", ("A3",), "keys:keys"),
+    Check("weights.finite", "every tensor finite and not all zero", "weights", ("A1", "A2"), "weights:finite"),
+    Check("weights.sizes", "norm weights, largest elements", "weights", ("A1", "A2"), "weights:sizes"),
+    Check("weights.initialised", "parameters the files lack are initialised", "weights", ("A1",),
+          "initialised:initialised"),
+    Check("weights.files", "weight files against their index", "weights", ("A2",), "files:files"),
+    Check("weights.against_files", "weights equal the bytes on disk", "weights", ("A1", "A2", "A3"),
+          "files:against_files", deep=True),
+    Check("weights.twice", "two loads give the same weights", "weights", ("A1",), "initialised:twice", deep=True),
+    Check("weights.token_rows", "embedding rows of the tokens in use", "weights", ("A5",), "token_rows:token_rows"),
+    # One batch, forward and backward.
+    Check("trainability.parameters", "what trains", "batch", ("B1", "B3"), "trainability:parameters"),
+    Check("trainability.optimizer", "the optimizer holds what trains", "batch", ("B1", "B4"),
+          "trainability:optimizer"),
+    Check("kernels.matmul", "matrix multiply against float64", "batch", ("D3",), "matmul:matmul"),
+    Check("trainability.gradients", "one backward reaches what trains", "batch", ("B1", "B2", "B3"),
+          "trainability:gradients"),
+    Check("trainer.first_loss", "first loss against chance", "batch", ("A3", "F1", "F5"), "first_loss:first_loss"),
+    Check("kernels.loss", "the trainer's loss against plain cross-entropy", "batch", ("D4", "F5"),
+          "arithmetic:loss"),
+    Check("trainer.split", "loss does not depend on split or padding", "batch", ("E6", "F1", "F2"),
+          "arithmetic:split"),
+    Check("precision.headroom", "activations and gradients against 65504", "batch", ("C2", "C4", "C6"),
+          "headroom:headroom"),
+    Check("precision.updates", "updates survive rounding", "batch", ("C1", "C5"), "headroom:updates"),
+    Check("kernels.attention", "attention backend against eager", "batch", ("D1", "D2"), "attention:attention",
+          deep=True),
+    Check("precision.replica", "this number format against fp32", "batch", ("C2", "C6"), "headroom:replica",
+          deep=True),
+    Check("trainability.round_trip", "saved and reloaded gives equal logits", "batch", ("A4",),
+          "round_trip:round_trip", deep=True),
+    Check("statistics.noise", "how far the loss will move by itself", "batch", (), "statistics:noise"),
+    Check("statistics.validation", "what the held-out rows can show", "batch", (), "statistics:validation"),
+    Check("statistics.sources", "loss of each source under the start model", "batch", ("E9",),
+          "statistics:sources"),
+    Check("resources.memory", "memory", "batch", (), "resources:memory"),
+    Check("resources.disk", "disk for checkpoints", "batch", (), "resources:disk"),
+    Check("resources.time", "time", "batch", (), "resources:time"),
+)  # fmt: skip
