@@ -88,7 +88,7 @@ def _is_multirun(args: argparse.Namespace) -> bool:
 
 
 def _check(args: argparse.Namespace) -> int:
-    """Print every key, its value and where it was set."""
+    """The checks of preflight; with --cfg every key, its value and where it was set."""
     from runner.config.compose import Session
     from runner.config.show import table
     from runner.config.sweeps import check_sweep
@@ -98,8 +98,13 @@ def _check(args: argparse.Namespace) -> int:
         sweep = check_sweep(session, args.overrides, files=True)
         print(f"ok: {sweep.trials or 'an open number of'} trials")
         return 0
-    print(table(session.load(args.overrides, files=True)))
-    return 0
+    if args.cfg:
+        print(table(session.load(args.overrides, files=True)))
+        return 0
+    from runner.preflight.main import check
+
+    loaded = session.load(args.overrides, files=True, findings=True)
+    return check(loaded.config, args.overrides, loaded.dropped)
 
 
 def _train(args: argparse.Namespace) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -106,8 +107,10 @@ def train(cfg: Config, folder: RunFolder, checkpoint: Path | None, dropped: Sequ
     from runner.data.template import ChatTemplate
     from runner.model.adapt import adapt, non_finite_weights
     from runner.model.formats import resolve_formats
-    from runner.model.load import load_model
+    from runner.model.load import load_model, load_with_info
     from runner.model.tokenizer import load_tokenizer
+    from runner.preflight.flow import Preflight
+    from runner.preflight.show import short
     from runner.report.closing import close, next_command
     from runner.report.conclude import conclude
     from runner.report.header import clip_phrase, header_lines
@@ -126,20 +129,27 @@ def train(cfg: Config, folder: RunFolder, checkpoint: Path | None, dropped: Sequ
         screen = Screen(folder.path / "console.log" if folder.leader else None, quiet=not folder.leader)
         stack.callback(screen.close)
 
-        # 1. What is trained on what.
+        # 1. What is trained on what. Each part is checked as soon as it is there.
         prepare_environment(cfg)
         for sentence in dropped:
             screen.say(f"Note: {sentence}", style="yellow")
+        level = cfg.checks.level or "quick"
+        pre = Preflight(cfg, level, folder.path, world()[1], leader=folder.leader, refuses=True)
+        pre.run("config")
         tokenizer = load_tokenizer(cfg)
         data = prepare_data(cfg, tokenizer)
         plan = make_plan(cfg, len(data.train), world()[1])
         refuse_warmup(cfg, plan.warmup_steps, plan.total_steps)
+        pre.run("data", tokenizer=tokenizer, data=data, plan=plan)
 
         # 2. The model, and which of its weights move.
         set_seed(cfg.seed)
         formats = resolve_formats(cfg)
         stop_id = ChatTemplate(tokenizer).stop_id if cfg.task.name == "sft" else None
-        start = load_model(cfg, tokenizer, data.labels, formats, stop_id)
+        wanted = (cfg, tokenizer, data.labels, formats, stop_id)
+        start, loading = load_with_info(*wanted)
+        again = functools.partial(load_model, *wanted)
+        pre.run("weights", formats=formats, start=start, loading=loading, load_again=again)
         width = getattr(start.config, "hidden_size", None)
         rate, rate_source = learning_rate_for(cfg, width)
         model, trainable = adapt(cfg, start, formats)
@@ -180,6 +190,10 @@ def train(cfg: Config, folder: RunFolder, checkpoint: Path | None, dropped: Sequ
                 cfg, plan, formats, rate, model, tokenizer, data, folder.path, watch.row, [watch, stop],
                 on_probe=watch.probe, before_training=before_training,
             )  # fmt: skip
+            pre.run("batch", rate=rate, trainable=trainable, trainer=trainer)
+            pre.write()
+            for line in short(pre):
+                screen.say(line)
             if cfg.planted.fault != "none":
                 from runner.lab.faults import plant, refuse_late
 

@@ -80,12 +80,15 @@ class Session:
             self.layers[tuple(lines)] = read_layers(self.loader, lines, self.where, list(self.groups))
         return self.layers[tuple(lines)]
 
-    def load(self, lines: list[str], files: bool = False) -> Loaded:
-        """Compose and check; `files` also checks paths and installed packages. ConfigError with all problems."""
+    def load(self, lines: list[str], files: bool = False, findings: bool = False) -> Loaded:
+        """Compose and check; `files` also checks paths and installed packages. ConfigError with all problems.
+
+        `findings` lets pass what `checks.allow` could allow: preflight shows it as a finding.
+        """
         command = self.read(lines)
         problems = list(command.problems)
         try:
-            loaded = self._compose(command, problems, files)
+            loaded = self._compose(command, problems, files, findings)
         except ConfigError:
             raise
         except (HydraException, OmegaConfBaseException) as error:
@@ -98,7 +101,7 @@ class Session:
             raise ConfigError(list(dict.fromkeys(problems)))
         return loaded
 
-    def _compose(self, command: Command, problems: list[str], files: bool) -> Loaded | None:
+    def _compose(self, command: Command, problems: list[str], files: bool, findings: bool) -> Loaded | None:
         problems += [_sweep_alone(o) for o in [*command.groups, *command.leaves] if o.is_sweep_override()]
         if any(o.is_sweep_override() for o in command.groups):
             return None
@@ -128,7 +131,8 @@ class Session:
                 problems.append(problem.sentence + _place(found, problem.key))
         if not built.problems and command.whole:
             for broken in broken_rules(built.config, files):
-                problems.append(broken.sentence + _place(found, *broken.rule.keys))
+                if not (findings and broken.rule.allowable):
+                    problems.append(broken.sentence + _place(found, *broken.rule.keys))
             problems += wrong_allowances(built.config)
         if problems:
             return None

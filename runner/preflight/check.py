@@ -36,6 +36,9 @@ class Check:
     deep: bool = False
     """Only with checks.level=deep."""
 
+    alone: bool = False
+    """Runs the trainer on a batch, which several processes would have to do in step: left out under a launcher."""
+
     def function(self) -> Callable[[Context], Result]:
         """The function."""
         module, _, name = self.runs.partition(":")

@@ -17,6 +17,7 @@ from runner.preflight.context import Context
 from runner.preflight.finding import ORDER, Finding, Result
 from runner.preflight.table import CHECKS
 from runner.runfolder import SCHEMA, write_json
+from runner.training.environment import of_first_process
 
 QUICK_SECONDS = 60.0
 """Seconds that checks.level=quick may take beyond loading; what is left then is not run, and the table says so."""
@@ -56,6 +57,12 @@ class Preflight:
     """Where preflight.json goes."""
 
     processes: int = 1
+    leader: bool = True
+    """Writes the file; False on all processes but the first."""
+
+    refuses: bool = False
+    """A stage with an error that is not allowed ends in `PreflightError`, as training wants it."""
+
     on_line: Callable[[Line], None] = field(default=lambda line: None)
     """Told about each check once it was run."""
 
@@ -84,19 +91,36 @@ class Preflight:
         return [f for f in self.findings if f.severity == "error" and f.id not in allowed(self.cfg)]
 
     def run(self, stage: Stage, **parts: Any) -> None:
-        """Run the checks of a stage; `parts` are the fields of the context that have become known."""
+        """Run the checks of a stage; `parts` are the fields of the context that have become known.
+
+        A batch says nothing about itself where the weights are at fault: it is not run then. Raises `PreflightError`
+        for an error where the run refuses.
+        """
         for name, value in parts.items():
             setattr(self.context, name, value)
         self.done.append(stage)
         if self.level == "off":
             return
+        spoilt = stage == "batch" and any(f.severity == "error" for f in self.found_in("weights"))
         for check in (c for c in self.checks if c.stage == stage):
-            self._run(check)
+            if spoilt:
+                self._keep(check, Result("the weights are at fault, see above", skipped=True), "not run", 0.0)
+            else:
+                self._run(check)
+        if self.refuses:
+            self.refuse()
+
+    def found_in(self, stage: Stage) -> list[Finding]:
+        """Findings of one stage."""
+        return [f for line in self.lines if line.check.stage == stage for f in line.result.findings]
 
     def _run(self, check: Check) -> None:
         before = time.perf_counter()
         if check.deep and self.level != "deep":
             result, status = Result("only with checks.level=deep", skipped=True), "not run"
+        elif check.alone and self.processes > 1:
+            why = f"runs a batch, and there are {self.processes} processes: python -m runner check does it in one"
+            result, status = Result(why, skipped=True), "not run"
         elif self.level == "quick" and self.seconds > QUICK_SECONDS:
             result, status = (
                 Result(f"the {QUICK_SECONDS:.0f} s of checks.level=quick are used up", skipped=True),
@@ -162,28 +186,36 @@ class Preflight:
         }
 
     def write(self) -> Path | None:
-        """Write preflight.json; its path, None with level off."""
-        if self.level == "off":
+        """Write preflight.json; its path, None with level off and where another process writes it."""
+        if self.level == "off" or not self.leader:
             return None
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / FILE
         write_json(path, self.as_json())
         return path
 
-    def refuse(self) -> None:
-        """Raise `PreflightError` where an error was found that is not allowed."""
+    def refusal(self) -> str | None:
+        """Why training must not start: errors that are not allowed, and how to go on; None where there are none."""
         if not self.errors:
-            return
+            return None
         said = "\n".join(f"  {f.id}{f' ({f.code})' if f.code else ''}: {f.sentence}" for f in self.errors)
         mend = [o for f in self.errors for o in f.overrides]
         ids = list(dict.fromkeys(f.id for f in self.errors))
         allow = f"checks.allow={ids[0]}" if len(ids) == 1 else f"checks.allow=[{','.join(ids)}]"
-        raise PreflightError(
+        return (
             f"preflight found {len(self.errors)} error{'s' if len(self.errors) > 1 else ''}, so training does not "
             f"start:\n{said}\n"
             + (f"Mend: {' '.join(dict.fromkeys(mend))}\n" if mend else "")
             + f"Run all the same: {allow}"
         )
+
+    def refuse(self) -> None:
+        """Raise `PreflightError` on every process where the first one found an error that is not allowed; the file is
+        written before."""
+        why = of_first_process(self.refusal())
+        if why is not None:
+            self.write()
+            raise PreflightError(why)
 
 
 def quiet(cfg: Config) -> Config:
