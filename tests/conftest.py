@@ -119,6 +119,7 @@ def make_config(tmp_path: Path, micro_model: Path) -> Callable[..., Any]:
         cfg.precision.compute = "fp32"
         cfg.evaluation.eval_strategy = "no"
         cfg.checkpoint.save_strategy = "no"
+        cfg.checks.level = "off"  # tests/preflight asks for the checks; elsewhere they would only cost time
         for key, value in changes.items():
             group, _, name = key.replace("__", ".").partition(".")
             if name:
