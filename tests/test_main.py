@@ -219,7 +219,7 @@ def test_config_dir_and_own_conf(runs: list[tuple[Config, Any]]) -> None:
 
 
 def test_check(capsys: pytest.CaptureFixture[str]) -> None:
-    assert door.main(["check", *TINY, "optim.learning_rate=1e-3"]) == 0
+    assert door.main(["check", "--cfg", "job", *TINY, "optim.learning_rate=1e-3"]) == 0
     line = next(x for x in capsys.readouterr().out.splitlines() if x.startswith("optim.learning_rate"))
     assert "0.001" in line and "command line" in line
     assert door.main(["check", "-m", *TINY, "seed=1,2"]) == 0
@@ -230,7 +230,8 @@ def test_check(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_door_imports_no_torch() -> None:
     code = (
         "import sys; from runner.__main__ import main\n"
-        "for line in ('--help', '--cfg=job', 'check', 'sead=1', 'trainer.x=1', 'optim.name=x'): main([line])\n"
+        "for line in ('--help', '--cfg=job', 'check --cfg job', 'sead=1', 'trainer.x=1', 'optim.name=x'):\n"
+        "    main(line.split())\n"
         "bad = {'torch', 'transformers', 'trl', 'peft', 'datasets', 'accelerate', 'numpy'} & set(sys.modules)\n"
         "sys.exit(str(bad) if bad else 0)"
     )

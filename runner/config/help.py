@@ -16,7 +16,7 @@ from runner.errors import UserError
 
 VERBS = {
     "train": "compose, check, train (the default)",
-    "check": "compose and check only; prints every key, its value and where it was set",
+    "check": "find what is wrong before training: config, data, weights, one batch; --cfg job prints who set what",
     "diagnose": "is a run healthy, why not, what to change: RUN, a sweep, or a log of another tool",
     "report": "report.html of a run or log: the verdict and every chart, offline",
     "replay": "repeat the recorded step of RUN/incident-12, as it was or with precision=fp32",
@@ -64,7 +64,7 @@ def page() -> str:
             "  python -m runner                                        the shipped tiny model on demo data",
             "  python -m runner model=path model.path=MODEL dataset=file dataset.path=/my/rows.jsonl",
             "  python -m runner +exp=qwen2_sentiment 'task.labels=[积极,消极,中立]' schedule.warmup_ratio=0.1",
-            "  python -m runner check +exp=qwen14b_lora lora=none      what would run, and who set it",
+            "  python -m runner check +exp=qwen14b_lora lora=none      would it train? 1 as exit code if not",
             "  python -m runner -m optim.learning_rate=1e-4,1e-3 clip=norm,none     one run each",
             "  python -m runner diagnose trainer_state.json            why does this loss do what it does?",
             "",

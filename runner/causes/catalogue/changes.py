@@ -5,13 +5,12 @@ from __future__ import annotations
 Changes = dict[str, tuple[str, ...]]
 """{tool: lines to paste}."""
 
-MODEL = "python -m runner model=path model.path=MODEL schedule.max_steps=3 stability=strict"
-"""Three steps with the user's weights on rows that ship with the project: ends at the first broken tensor."""
+MODEL = "python -m runner check model=path model.path=MODEL"
+"""The checks of preflight on the user's weights (tensors, files, kernels, one batch) with rows that ship with the
+project."""
 
-ROWS = (
-    "python -m runner model=path model.path=MODEL dataset=file dataset.path=ROWS dataset.preview=3 schedule.max_steps=1"
-)
-"""Prints three rows with their trained tokens in colour, and counts the rows that were dropped or cut."""
+ROWS = "python -m runner check model=path model.path=MODEL dataset=file dataset.path=ROWS"
+"""The same on the user's rows: supervised tokens, what was cut or dropped, end tokens, labels, order."""
 
 AT_ZERO = "python -m runner diagnose {path} --control LOG_AT_LEARNING_RATE_0"
 AT_A_TENTH = "python -m runner diagnose LOG_AT_A_TENTH_OF_THE_RATE"
