@@ -11,6 +11,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from runner.config.advice import contradictions
 from runner.config.build import Problem, build, config_from_dict, config_to_dict, plain, to_config
 from runner.config.complaints import encoding_sentence, missing_option, one_sentence, yaml_sentence
 from runner.config.frontdoor import Command, read_command, unknown
@@ -126,6 +127,9 @@ class Session:
         known = {k: v for k, v in values.items() if is_known(k)}
         built = build(known, troubles)
         told = {layer_key for layer in layers for layer_key in layer.leaves if not is_known(layer_key)}
+        clashes = _trainer_contradictions(values)
+        told |= set(clashes)
+        problems += [s + _place(found, key) for key, s in clashes.items()]
         for problem in built.problems:
             if problem.key not in told and (command.whole or "is not set" not in problem.sentence):
                 problems.append(problem.sentence + _place(found, problem.key))
@@ -217,6 +221,23 @@ def _sweep_alone(override: Override) -> str:
         f"{line} (command line): several values are a sweep: add -m; one list is written "
         f"{override.key_or_group}=[{values}]"
     )
+
+
+def _trainer_contradictions(values: dict[str, Any]) -> dict[str, str]:
+    """Key below trainer -> a sentence, where its number format contradicts another one that is set."""
+    trainer, precision = values.get("trainer"), values.get("precision")
+    if not isinstance(trainer, dict) or not trainer:
+        return {}
+    set_ones = {f"trainer.{name}": str(value) for name, value in trainer.items()}
+    if isinstance(precision, dict):
+        set_ones["precision.compute"] = str(precision.get("compute"))
+    found = {}
+    for entry, names in contradictions(set_ones.items()):
+        said = " and ".join(f"{name}={set_ones[name].lower()}" for name in names)
+        for name in names:
+            if name.startswith("trainer."):
+                found[name] = f"{said}: {entry.text.en}"
+    return found
 
 
 def _raw(raw: dict[str, Any], name: str) -> Any:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from hydra.core.override_parser.types import Override, ValueType
 
+from runner.config.advice import contradictions
 from runner.config.layers import OVERLAYS
 from runner.config.names import is_known, known_keys, nearest, suggest
 from runner.config.quote import parse, quote
@@ -72,7 +73,8 @@ def values_of(override: Override) -> list[str]:
 
 def read_command(lines: Sequence[str], groups: dict[str, list[str]]) -> Command:
     """Sort, quote and check every override; `groups` are the groups there are and their options."""
-    command = Command()
+    lines, clashes = _without_contradictions(lines)
+    command = Command(problems=clashes)
     seen: dict[str, str] = {}
     for typed in lines:
         try:
@@ -88,6 +90,21 @@ def read_command(lines: Sequence[str], groups: dict[str, list[str]]) -> Command:
         seen[name] = typed
         _place(override, typed, groups, command)
     return command
+
+
+def _without_contradictions(lines: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The lines without foreign keys that contradict another line (bf16=true fp16=true), and a sentence about each."""
+    typed = {line.lstrip("+").partition("=")[0]: line for line in lines if not line.startswith("~")}
+    foreign = {name for name in typed if not is_known(name) or name.startswith("trainer.")}
+    if not foreign:
+        return list(lines), []
+    gone, problems = set(), []
+    for entry, names in contradictions((name, line.partition("=")[2]) for name, line in typed.items()):
+        if foreign.intersection(names):
+            said = " and ".join(typed[name] for name in names)
+            problems.append(f"{said} (command line): {entry.text.en}")
+            gone |= {typed[name] for name in foreign.intersection(names)}
+    return [line for line in lines if line not in gone], problems
 
 
 def _place(override: Override, typed: str, groups: dict[str, list[str]], command: Command) -> None:
@@ -157,7 +174,7 @@ def unknown_option(group: str, option: str, options: list[str]) -> str:
 def unknown(name: str, value: str | None, groups: dict[str, list[str]]) -> str:
     """What to say about a key that does not exist: today's name of an old one, or the nearest there is."""
     leaf = name.rpartition(".")[2]
-    rename = find_rename(name)
+    rename = find_rename(name, value)
     if rename is not None:
         return f"{leaf} is not a key here: {explain(rename, value)}"
     owned = owned_trainer_field(leaf) if "." not in name and leaf in trainer_fields("sft") else None

@@ -1,4 +1,7 @@
-"""Names from other tools, older versions and blog posts, and what they are called here (the table: renames.yaml)."""
+"""Names from other tools, older versions and blog posts, and what they are called here.
+
+The table is renames.yaml; names that popular advice is about are answered by advice.yaml.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from runner.config.advice import Advice, advice, by_key, by_value
 from runner.config.names import known_keys
 
 
 @dataclass(frozen=True)
 class Rename:
-    """today: a key, a whole override (holds `=`), or None if nothing corresponds; say: one sentence."""
+    """today: a key, a whole override (holds `=`), or None if nothing corresponds; say: one sentence.
+    carry: whether the value goes with the key; None = wherever only the name changed."""
 
     old: str
     today: str | None
     say: str
+    carry: bool | None = None
 
 
 @cache
@@ -31,16 +37,33 @@ def _table() -> dict[str, Any]:
 @cache
 def renames() -> dict[str, Rename]:
     """Every old name."""
-    return {old: Rename(old, today, say) for old, (today, say) in _table()["keys"].items()}
+    table = {old: Rename(old, today, say) for old, (today, say) in _table()["keys"].items()}
+    return table | {key: _advised(key, a) for a in advice().values() for key in a.keys}
 
 
-def find_rename(name: str) -> Rename | None:
-    """The entry of a key that is none of ours: by its leaf, so `optim.lr` and `trainer.lr` are found too."""
-    return renames().get(name) or renames().get(name.rpartition(".")[2])
+def _advised(name: str, entry: Advice) -> Rename:
+    return Rename(name, entry.today, entry.text.en, entry.carry)
+
+
+def find_rename(name: str, value: str | None = None) -> Rename | None:
+    """The entry of a key that is none of ours: by its leaf, so `optim.lr` and `trainer.lr` are found too.
+
+    A value may have an answer of its own (stage=dpo).
+    """
+    leaf = name.rpartition(".")[2]
+    about = by_value(leaf, value) if value is not None else None
+    if about is not None:
+        return Rename(leaf, None, about.text.en)
+    known = renames().get(name) or renames().get(leaf)
+    entry = by_key(leaf) if known is None else None
+    return _advised(leaf, entry) if entry is not None else known
 
 
 def find_option(group: str, option: str) -> str | None:
     """A sentence about a group option that is asked for and does not exist."""
+    entry = by_value(group, option)
+    if entry is not None:
+        return explain(_advised(option, entry), None)
     sentence = _table()["options"].get(group, {}).get(option)
     return str(sentence) if sentence else None
 
@@ -51,8 +74,9 @@ def explain(rename: Rename, value: str | None) -> str:
         return rename.say
     if "=" in rename.today:
         return f"use {rename.today} ({rename.say})"
-    carry = value is not None and rename.today.rpartition(".")[2] not in ("lora", "task", "betas", "args")
-    carry = carry and not _lossy(rename)
+    carry = rename.carry
+    if carry is None:
+        carry = rename.today.rpartition(".")[2] not in ("lora", "task", "betas", "args") and not _lossy(rename)
     return f"use {rename.today}{'=' + value if carry and value else ''} ({rename.say})"
 
 
@@ -78,6 +102,9 @@ def owned_trainer_field(name: str) -> str | None:
     """What to say about `trainer.NAME` when one of our groups decides it; None if the field may be passed through."""
     if name == "optim":
         return "use optim.name"
+    entry = by_key(name)
+    if entry is not None:
+        return explain(_advised(name, entry), None)
     ours = [k for k, key in known_keys().items() if k.rpartition(".")[2] == name and not key.is_group]
     if ours:
         return f"use {ours[0]}"

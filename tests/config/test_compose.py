@@ -122,7 +122,6 @@ def test_trainer_passthrough() -> None:
 
 OWNED = {
     "learning_rate": "optim.learning_rate",
-    "bf16": "precision=bf16",
     "fp16": "precision=fp16",
     "output_dir": "output_dir",
     "max_grad_norm": "clip.max_grad_norm",
@@ -156,6 +155,8 @@ def test_a_field_a_group_owns_is_refused_with_our_key() -> None:
     assert len(found) == len(OWNED)
     for (field, ours), sentence in zip(OWNED.items(), found, strict=True):
         assert f"trainer.{field} " in sentence and ours in sentence
+    # Alone: beside fp16 it is a contradiction of its own.
+    assert "precision=bf16" in problems("trainer.bf16=1")[0]
 
 
 def test_json_round_trip() -> None:

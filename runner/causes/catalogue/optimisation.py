@@ -225,4 +225,22 @@ CAUSES = (
         check=AT_ZERO,
         changes=RATE_TENTH,
     ),
+    Cause(
+        id="advice.popular",
+        code=None,
+        title=Text(
+            "A setting that popular advice recommends does something else than is said of it",
+            "照流行建议做的设置，实际作用与说法不同",
+        ),
+        severity="note",
+        remedy=Text(
+            "Keep it if it has a reason of its own, and look elsewhere for the symptom it was meant for.",
+            "另有理由就保留；原本想解决的症状，请到别处找原因。",
+        ),
+        would_change=Text(
+            "On the same batches with the same seed, a run without the setting lacks the symptom.",
+            "同样的种子和 batch，去掉该设置后症状消失。",
+        ),
+        check="python -m runner check",
+    ),
 )
