@@ -88,7 +88,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def _pack(rows: Tokenised) -> bytes:
-    rest = {"truncated": rows.truncated, "dropped": rows.dropped, "adjusted": rows.adjusted}
+    rest = {"truncated": rows.truncated, "dropped": rows.dropped, "adjusted": rows.adjusted, "longest": rows.longest}
     table = pa.table(
         {
             "position": pa.array(rows.position, pa.int64()),
@@ -118,6 +118,7 @@ def _unpack(content: bytes) -> Tokenised:
         truncated=rest["truncated"],
         dropped=[(i, reason) for i, reason in rest["dropped"]],
         adjusted=[(i, what) for i, what in rest["adjusted"]],
+        longest=rest["longest"],
     )
 
 

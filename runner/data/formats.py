@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from runner.data.conversations import TAG_NAMES, Tags, make_tags, parsed, to_chat, to_tools, to_turns
+from runner.data.dropped import NO_LABEL
 from runner.data.rows import Dropped, Example, Labelled, as_text
 from runner.errors import DataError
 
@@ -241,7 +242,7 @@ def _classification(reader: Reader, row: Mapping[str, Any], notes: list[str]) ->
         label = int(label)  # a column of integers with one null comes back as floats
     name = as_text(label, "label", []).strip()
     if not name:
-        raise Dropped("no label")
+        raise Dropped(NO_LABEL)
     return Labelled(text, name)
 
 

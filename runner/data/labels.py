@@ -8,6 +8,9 @@ from collections.abc import Iterable, Sequence
 from runner.data.rows import Labelled, Row
 from runner.errors import DataError
 
+CAUSE = "labels.ids_or_dtype"
+"""What wrong labels are in `runner.causes.catalogue`."""
+
 
 def label_names(rows: Iterable[Row], configured: Sequence[str] | None) -> list[str]:
     """Label names in id order: as configured, else those in the data, sorted (whole numbers by value).
@@ -24,15 +27,19 @@ def label_names(rows: Iterable[Row], configured: Sequence[str] | None) -> list[s
         if len(names) < 2:
             raise DataError(
                 f"All rows have the label {names[0]!r}: a classifier needs at least two. Set task.labels if "
-                "others come later."
+                "others come later.",
+                finding=CAUSE,
+                where=(next(iter(present.values())),),
             )
         return names
     names = [str(n) for n in configured]
     twice = [n for n in names if names.count(n) > 1]
     if twice:
-        raise DataError(f"task.labels names {twice[0]!r} twice.")
+        raise DataError(f"task.labels names {twice[0]!r} twice.", finding=CAUSE, where=("task.labels",))
     if len(names) < 2:
-        raise DataError(f"task.labels={names}: a classifier needs at least two labels.")
+        raise DataError(
+            f"task.labels={names}: a classifier needs at least two labels.", finding=CAUSE, where=("task.labels",)
+        )
     unknown = {label: row_id for label, row_id in present.items() if label not in names}
     if unknown:
         label, row_id = next(iter(unknown.items()))
@@ -41,7 +48,9 @@ def label_names(rows: Iterable[Row], configured: Sequence[str] | None) -> list[s
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise DataError(
             f"row {row_id}: unknown label {label!r}{others}; task.labels has {', '.join(names)}.{hint} Add it "
-            "to task.labels, or correct the row."
+            "to task.labels, or correct the row.",
+            finding=CAUSE,
+            where=tuple(unknown.values()),
         )
     return names
 

@@ -14,6 +14,7 @@ from transformers import PreTrainedTokenizerBase
 
 from runner.config.schema import Config, Source
 from runner.data.cache import cache_key, cached, tokenizer_key
+from runner.data.dropped import known_causes
 from runner.data.formats import make_reader
 from runner.data.labels import label_names
 from runner.data.mixing import check_limits, check_weights, drop_duplicates, interleave, limit_of, sample_rows
@@ -88,7 +89,11 @@ def prepare_data(cfg: Config, tokenizer: PreTrainedTokenizerBase) -> PreparedDat
     train, validation = _split(tokens, held_source, data.validation.fraction, cfg.seed, names, report)
     ordered = _mix(train, cfg, report)
     if not ordered:
-        raise DataError("No row is left to train on:\n" + "\n".join(report.lines()))
+        raise DataError(
+            "No row is left to train on:\n" + "\n".join(report.lines()),
+            finding=_nothing_left(cfg),
+            where=tuple(tables),
+        )
     _count(ordered, validation, names, report)
     return PreparedData(
         train=_to_dataset(ordered, task),
@@ -136,17 +141,25 @@ def _read(name: str, source: Source, cfg: Config, template: ChatTemplate | None,
             continue
         for note in notes:
             counts.adjust(note, row_id)
-    _refuse_empty(name, len(rows), counts)
+    _refuse_empty(name, len(rows), counts, cfg)
     return rows
 
 
-def _refuse_empty(name: str, left: int, counts: SourceReport) -> None:
+def _refuse_empty(name: str, left: int, counts: SourceReport, cfg: Config) -> None:
     if left == 0 and counts.dropped:
         reasons = "; ".join(f"{t.count}: {reason} (first: {t.first})" for reason, t in counts.dropped.items())
+        main, tally = max(counts.dropped.items(), key=lambda item: item[1].count)
         raise DataError(
             f"source {name!r} ({counts.path}, format {counts.format}): none of its {counts.read} rows can be "
-            f"used. {reasons}."
+            f"used. {reasons}.",
+            finding=known_causes(cfg.dataset.max_length).get(main, _nothing_left(cfg)),
+            where=(name, tally.first or ""),
         )
+
+
+def _nothing_left(cfg: Config) -> str | None:
+    """Cause of having no row: without an answer in any row nothing is supervised."""
+    return "labels.no_supervised_token" if cfg.task.name == "sft" else None
 
 
 def _tokenise_all(
@@ -169,6 +182,7 @@ def _tokenise_all(
 
         result = cached(cache_key(rows, key_of_tokenizer, settings), compute, report.note) if data.cache else compute()
         counts = report.sources[name]
+        counts.longest = result.longest
         for position, reason in result.dropped:
             counts.drop(reason, rows[position].row_id)
         for position, what in result.adjusted:
@@ -180,7 +194,7 @@ def _tokenise_all(
             target: Any = ids[example.label] if isinstance(example, Labelled) else labels
             out[name].append(_Tokens(rows[position], input_ids, target, position in cut))
         if rows:
-            _refuse_empty(name, len(out[name]), counts)
+            _refuse_empty(name, len(out[name]), counts, cfg)
     return out
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from runner.data.dropped import LEFT_OUT, NOT_LOCATED
 from runner.data.rows import Chat, Dropped
 from runner.data.template import ChatTemplate, TemplateRefuses
 
@@ -131,11 +132,11 @@ def _one(
     """Span of answer `i` alone: what differs when only this turn is replaced."""
     other = template.render(_replaced(messages, [i]), tools)
     if other.count(_placeholder(i)) != 1:
-        raise Dropped("the chat template leaves out an answer")
+        raise Dropped(LEFT_OUT)
     before, after = other.split(_placeholder(i))
     before = before[: len(before) - _own(before, template)]
     if not (text.startswith(before) and text.endswith(after) and len(before) + len(after) <= len(text)):
-        raise Dropped("an answer cannot be located in what the chat template writes")
+        raise Dropped(NOT_LOCATED)
     tail = len(text) - len(after)
     region = "".join(text[len(before) : tail].split())
     kept = "".join(messages[i]["content"].split()) in region and bool(region)

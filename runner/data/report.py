@@ -75,6 +75,9 @@ class SourceReport:
     first_truncated: str | None = None
     """Id of the first of them."""
 
+    longest: int = 0
+    """Tokens of the longest row before anything was cut."""
+
     total_tokens: int = 0
     """Tokens of the training rows."""
 

@@ -20,6 +20,9 @@ _PROBE_TOOL = {
 # A template is a program of its author: on odd conversations it raises its own error, or trips over a missing value.
 _REFUSALS = (TemplateError, TypeError, ValueError, KeyError, AttributeError)
 
+CAUSE = "labels.no_generation_markers"
+"""What a template is, in `runner.causes.catalogue`, whose answers cannot be found."""
+
 
 class TemplateRefuses(Exception):
     """The template raised an error on this conversation; the message is the template's."""
@@ -62,7 +65,9 @@ class ChatTemplate:
             raise UserError(
                 "The tokenizer has no chat template, so a conversation cannot be written as text. Set "
                 "model.template=chatml "
-                "(or qwen, or the path of a .jinja file)."
+                "(or qwen, or the path of a .jinja file).",
+                finding=CAUSE,
+                where=("model.template",),
             )
         self.injected = self._bos = ""
         user = {"role": "user", "content": _USER}
@@ -73,11 +78,15 @@ class ChatTemplate:
             raise UserError(
                 f"The chat template cannot render a plain question and answer: {error}. Set "
                 "model.template=chatml, qwen, or "
-                "the path of a working .jinja file."
+                "the path of a working .jinja file.",
+                finding=CAUSE,
+                where=("model.template",),
             ) from error
         if alone.count(_USER) != 1 or pair.count(_ANSWER) != 1:
             raise UserError(
-                "The chat template leaves out or repeats turns. Set model.template=chatml, qwen, or a .jinja file."
+                "The chat template leaves out or repeats turns. Set model.template=chatml, qwen, or a .jinja file.",
+                finding=CAUSE,
+                where=("model.template",),
             )
         prompt = self._try([user], add_generation_prompt=True) or ""
         self.header = prompt[len(alone) :] if prompt.startswith(alone) else ""
@@ -124,7 +133,9 @@ class ChatTemplate:
             )
         except TemplateSyntaxError as error:
             raise UserError(
-                f"The chat template is not valid Jinja, line {error.lineno}: {error.message}. Set model.template."
+                f"The chat template is not valid Jinja, line {error.lineno}: {error.message}. Set model.template.",
+                finding=CAUSE,
+                where=("model.template",),
             ) from error
         except _REFUSALS as error:
             raise TemplateRefuses(str(error).strip().split("\n")[0] or type(error).__name__) from error

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
+from runner.data.dropped import NO_LOSS, no_room, too_long
 from runner.data.length import Fitted, TokenSpan, labels_of, truncate_answer
 from runner.data.render import Rendered, TextSpan, render, with_system
 from runner.data.rows import Chat, Dropped, Labelled, Row
@@ -60,6 +61,9 @@ class Tokenised:
     adjusted: list[tuple[int, str]] = field(default_factory=list)
     """(position, what) of rows that were changed."""
 
+    longest: int = 0
+    """Tokens of the longest row before anything was cut."""
+
 
 def tokenise(
     rows: Sequence[Row], tokenizer: PreTrainedTokenizerBase, template: ChatTemplate | None, settings: Settings
@@ -98,12 +102,13 @@ def _chats(
             out.adjusted += [(position, note) for note in notes]
     encoded = _encode([r.text for _, _, r in rendered], [r.spans for _, _, r in rendered], tokenizer)
     for (position, row, _), (ids, spans, offsets) in zip(rendered, encoded, strict=True):
+        out.longest = max(out.longest, len(ids))
         try:
             fitted = _fit(row, ids, spans, offsets, settings)
             labels = labels_of(fitted, settings.train_on)
             # The first token is never predicted, so a label there is no supervision.
             if all(label == -100 for label in labels[1:]):
-                raise Dropped("no token carries loss")
+                raise Dropped(NO_LOSS)
         except Dropped as error:
             out.dropped.append((position, str(error)))
             continue
@@ -121,7 +126,7 @@ def _fit(row: Row, ids: list[int], spans: list[TokenSpan], offsets: Any, setting
     _refuse_long(row, len(ids), settings)
     fitted = truncate_answer(ids, spans, limit, offsets)
     if fitted is None:
-        raise Dropped(f"the prompt alone fills max_length={limit}, no room for an answer")
+        raise Dropped(no_room(limit))
     return fitted
 
 
@@ -130,10 +135,12 @@ def _refuse_long(row: Row, length: int, settings: Settings) -> None:
         raise DataError(
             f"row {row.row_id} has {length:,} tokens, more than dataset.max_length={settings.max_length:,}. "
             "Raise max_length, or set "
-            "dataset.too_long=truncate_answer or drop."
+            "dataset.too_long=truncate_answer or drop.",
+            finding="labels.answer_truncated",
+            where=(row.row_id,),
         )
     if settings.too_long == "drop":
-        raise Dropped(f"longer than max_length={settings.max_length}")
+        raise Dropped(too_long(settings.max_length))
 
 
 def _encode(
@@ -195,6 +202,7 @@ def _classification(
     texts = [row.example.text for row in rows if isinstance(row.example, Labelled)]
     encoded = tokenizer(texts, add_special_tokens=True, return_attention_mask=False, verbose=False)["input_ids"]
     for position, (row, ids) in enumerate(zip(rows, encoded, strict=True), first):
+        out.longest = max(out.longest, len(ids))
         if not ids:
             out.dropped.append((position, "no tokens in the text"))
             continue

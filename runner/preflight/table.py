@@ -15,10 +15,11 @@ CHECKS: tuple[Check, ...] = (
     Check("lifecycle.resume", "the run that is resumed", "config", ("G1",), "resume:resume"),
     Check("advice.popular", "popular advice", "config", (), "popular:popular"),
     # Tokenizer and rows.
-    Check("labels.supervised", "supervised tokens per row", "data", ("E1", "E3"), "labels:supervised"),
+    Check("labels.supervised", "supervised tokens per row", "data", ("E1",), "labels:supervised"),
     Check("labels.truncation", "answers cut by max_length", "data", ("E2",), "labels:truncation"),
     Check("labels.template", "chat template and end token", "data", ("E3", "E4"), "labels:template"),
-    Check("labels.special_tokens", "begin, end and pad tokens", "data", ("E5", "E6"), "labels:special_tokens"),
+    Check("labels.special_tokens", "begin, end and pad tokens", "data", ("A5", "E5", "E6"),
+          "labels:special_tokens"),
     Check("labels.classes", "label ids and class balance", "data", ("E7",), "rows:classes"),
     Check("data.duplicates", "duplicates, and rows held out twice", "data", ("E8",), "rows:duplicates"),
     Check("data.order", "order of labels and sources", "data", ("E8",), "rows:order"),

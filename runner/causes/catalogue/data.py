@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runner.causes.catalogue.changes import AFTER, AGAIN, AT_ZERO, EVERY_STEP, REPORT, both, hf
+from runner.causes.catalogue.changes import AFTER, AGAIN, AT_ZERO, EVERY_STEP, REPORT, ROWS, both, hf
 from runner.causes.cause import Cause
 from runner.text import Text
 
@@ -178,5 +178,43 @@ CAUSES = (
         ),
         check=AGAIN,
         changes=both(hf(eval_strategy="epoch"), runner=("evaluation.eval_strategy=epoch",)),
+    ),
+    Cause(
+        id="data.validation_overlap",
+        code="E8",
+        title=Text(
+            "Held-out rows are trained on too, so the evaluation loss shows what was memorised",
+            "验证样本也在训练集中，验证 loss 反映的是记忆",
+        ),
+        severity="warning",
+        remedy=Text(
+            "Drop exact duplicates before the split, or hold out a source of its own.",
+            "划分之前去掉完全重复的样本，或单独留出一个数据来源。",
+        ),
+        would_change=Text(
+            "No held-out row has an equal among the training rows.",
+            "没有任何验证样本与训练样本相同。",
+        ),
+        check=ROWS,
+        changes=both({}, runner=("dataset.dedup=exact",)),
+    ),
+    Cause(
+        id="data.class_balance",
+        code=None,
+        title=Text(
+            "One class is so frequent or so rare that accuracy says little about the others",
+            "某个类别过多或过少，准确率几乎不能反映其他类别",
+        ),
+        severity="note",
+        remedy=Text(
+            "Judge by macro-F1, and weight the classes in the loss where the rare one matters.",
+            "以 macro-F1 为准；如果少数类重要，在 loss 中为各类加权。",
+        ),
+        would_change=Text(
+            "Macro-F1 is as high as the accuracy.",
+            "macro-F1 与准确率一样高。",
+        ),
+        check=ROWS,
+        changes=both({}, runner=("task.class_weights=balanced",)),
     ),
 )
