@@ -135,11 +135,12 @@ def train(cfg: Config, folder: RunFolder, checkpoint: Path | None, dropped: Sequ
             screen.say(f"Note: {sentence}", style="yellow")
         level = cfg.checks.level or "quick"
         pre = Preflight(cfg, level, folder.path, world()[1], leader=folder.leader, refuses=True)
-        pre.run("config")
+        pre.run("config", previous=folder.previous or None)
         tokenizer = load_tokenizer(cfg)
         data = prepare_data(cfg, tokenizer)
         plan = make_plan(cfg, len(data.train), world()[1])
-        refuse_warmup(cfg, plan.warmup_steps, plan.total_steps)
+        if level == "off":
+            refuse_warmup(cfg, plan.warmup_steps, plan.total_steps)
         pre.run("data", tokenizer=tokenizer, data=data, plan=plan)
 
         # 2. The model, and which of its weights move.

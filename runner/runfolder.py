@@ -109,6 +109,9 @@ class RunFolder:
         self._lock: IO[str] | None = None
         self.model = path / "model"
         self.plots = path / "plots"
+        self.previous: dict[str, Any] = {}
+        """Settings with which the run was begun before, once `begin` has put the new ones in their place."""
+
         if not leader:
             return
         try:
@@ -146,6 +149,7 @@ class RunFolder:
         if not self.leader:
             return
         before = read_json(self.path / "run.json") or {}
+        self.previous = read_json(self.path / "config.json") or {}
         run = {
             "schema": SCHEMA,
             "state": "running",

@@ -147,6 +147,9 @@ RATE_TOO_HIGH = 1e-3
 """A peak learning rate above this is hot for adapters and full fine-tuning of pretrained models alike: published
 recipes end at 5e-4 for LoRA, 5e-5 for full fine-tuning. It is a prior, never a proof."""
 
+RATE_HIGH = 5.0
+"""Above this multiple of the method's usual rate a rate is called high."""
+
 RATE_LOW = 0.2
 """A rate below this share of the method's default is low (LoRA's default is ten times that of full fine-tuning)."""
 

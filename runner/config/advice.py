@@ -104,6 +104,11 @@ def applying(c: Config) -> list[Advice]:
     return [a for a in advice().values() if a.quoted_by is None and a.holds(c)]
 
 
+def quoted_by(cause: str, c: Config) -> list[Advice]:
+    """Entries that a finding of this cause answers, where the configuration follows them."""
+    return [a for a in advice().values() if a.quoted_by == cause and a.holds(c)]
+
+
 @cache
 def _keys() -> dict[str, Advice]:
     return {_bare(key): a for a in advice().values() for key in a.keys}

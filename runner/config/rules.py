@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 from runner.config import rules_data as data
 from runner.config import rules_model as model
@@ -19,7 +21,8 @@ Check = Callable[[Config], str | None]
 
 @dataclass(frozen=True)
 class Rule:
-    """id: the finding's slug. keys: the keys it is about (their origin is shown). allowable: by checks.allow=id."""
+    """id: a slug. keys: the keys it is about (their origin is shown). allowable: by checks.allow=id; then the id is
+    that of a cause of the catalogue, and preflight shows the broken rule as a finding."""
 
     id: str
     keys: tuple[str, ...]
@@ -35,6 +38,7 @@ class Broken:
     sentence: str
 
 
+_TRAINED = ("precision.trainable_weights",)
 _LENGTH = ("dataset.validation.fraction", "dataset.validation.source")
 RULES: tuple[Rule, ...] = (
     Rule("schedule.warmup_twice", ("schedule.warmup_ratio", "schedule.warmup_steps"), train.warmup_twice),
@@ -60,7 +64,9 @@ RULES: tuple[Rule, ...] = (
     Rule("model.quantized_training", ("model.quantization",), model.quantized_training),
     Rule("model.quantized_gguf", ("model.gguf_file",), model.quantized_gguf),
     Rule("batch.not_divisible", ("batch.global_batch_size",), train.batch_twice),
-    Rule("precision.half_weights", ("precision.trainable_weights",), model.half_weights, allowable=True),
+    Rule("precision.fp16_weights", _TRAINED, model.fp16_weights, allowable=True),
+    Rule("precision.scaler_meets_fp16_weights", _TRAINED, model.scaler_meets_fp16_weights, allowable=True),
+    Rule("precision.lost_updates", _TRAINED, model.bf16_weights_under_fp16, allowable=True),
     Rule("lora.pattern", ("lora.trainable", "lora.target_modules"), model.lora_pattern),
     Rule("lora.nothing_trains", ("lora.target_modules", "lora.trainable"), model.lora_targets),
     Rule("clip.split_gradients", ("clip.method", "engine.name"), train.clip_needs_whole_gradients),
@@ -76,6 +82,7 @@ __all__ = [
     "RULES",
     "Broken",
     "Rule",
+    "allowable_broken",
     "allowed",
     "broken_rules",
     "refuse_warmup",
@@ -104,6 +111,12 @@ def broken_rules(c: Config, files: bool = True, rules: Iterable[Rule] = RULES) -
     return found
 
 
+def allowable_broken(c: Config, rules: Iterable[Rule] = RULES) -> list[Broken]:
+    """Every rule that does not hold and that `checks.allow` could allow, whether it does or not; the bare sentence."""
+    found = ((rule, rule.check(c)) for rule in rules if rule.allowable)
+    return [Broken(rule, sentence) for rule, sentence in found if sentence]
+
+
 def _worded(rule: Rule, sentence: str) -> str:
     remedy = f"; to run all the same: checks.allow={rule.id}" if rule.allowable else ""
     return f"{sentence} [{rule.id}]{remedy}"
@@ -117,16 +130,21 @@ def refuse_warmup(c: Config, warmup_steps: int, total_steps: int) -> None:
         raise ConfigError([_worded(rule, sentence)])
 
 
+@cache
+def finding_ids() -> tuple[str, ...]:
+    """Ids that findings may have: those of the catalogue of causes, listed here because it lives above this room."""
+    return tuple((Path(__file__).with_name("findings.txt")).read_text(encoding="utf-8").split())
+
+
 def wrong_allowances(c: Config) -> list[str]:
-    """Sentences about ids in `checks.allow` that no allowable rule has."""
-    ids = {rule.id: rule.allowable for rule in RULES}
-    can = [name for name, allowable in ids.items() if allowable]
+    """Sentences about ids in `checks.allow` that no finding and no allowable rule has."""
+    can = finding_ids()
+    rules = {rule.id for rule in RULES}
     found = []
     for name in allowed(c):
-        if not ids.get(name, False):
-            why = "cannot be allowed" if name in ids else "is no finding"
+        if name not in can:
+            why = "cannot be allowed" if name in rules else "is no finding"
             near = nearest(name, can, 0.5)
-            found.append(
-                f"checks.allow={name} {why}; " + (f"did you mean {near}?" if near else f"there are {', '.join(can)}")
-            )
+            hint = f"did you mean {near}?" if near else "findings have the ids that python -m runner check shows"
+            found.append(f"checks.allow={name} {why}; {hint}")
     return found

@@ -24,20 +24,43 @@ def quantized_gguf(c: Config) -> str | None:
     return None
 
 
-def half_weights(c: Config) -> str | None:
-    """fp16 training of fp16 weights: the scaler refuses it, and updates vanish."""
-    p = c.precision
-    if p.trainable_weights == "fp16":
-        return (
-            "precision.trainable_weights=fp16 loses small updates, and a loss scaler cannot "
-            "unscale fp16 gradients; set precision.trainable_weights=fp32"
-        )
-    if p.compute == "fp16" and p.trainable_weights == "bf16":
-        return (
-            "precision.trainable_weights=bf16 contradicts precision=fp16; choose "
-            "precision=bf16, or trainable_weights=fp32"
-        )
-    return None
+FP16_TINY = 2.0**-25
+"""Numbers up to here are 0 in fp16: half of its smallest one, 2^-24."""
+
+
+def fp16_weights(c: Config) -> str | None:
+    """Trainable weights in fp16."""
+    p, o = c.precision, c.optim
+    if p.trainable_weights != "fp16" or p.compute == "fp16":
+        return None
+    # torch's fused kernel computes in fp32 and only stores fp16.
+    zero = "adamw" in o.name and "fused" not in o.name and o.eps <= FP16_TINY
+    why = (
+        f"optim.eps={o.eps:g} is 0 in fp16, so the first AdamW update divides 0 by 0"
+        if zero
+        else "updates smaller than 1/2048 of a weight are rounded away"
+    )
+    return f"precision.trainable_weights=fp16: {why}; set precision.trainable_weights=fp32"
+
+
+def scaler_meets_fp16_weights(c: Config) -> str | None:
+    """fp16 training of fp16 weights: the scaler refuses it."""
+    if c.precision.trainable_weights != "fp16" or c.precision.compute != "fp16":
+        return None
+    return (
+        "precision.trainable_weights=fp16 with precision=fp16: the loss scaler cannot unscale fp16 gradients and ends "
+        "the run in its first step; set precision.trainable_weights=fp32"
+    )
+
+
+def bf16_weights_under_fp16(c: Config) -> str | None:
+    """Two half formats at once."""
+    if c.precision.trainable_weights != "bf16" or c.precision.compute != "fp16":
+        return None
+    return (
+        "precision.trainable_weights=bf16 contradicts precision=fp16: updates smaller than 1/256 of a weight are "
+        "rounded away, and the activations can still overflow; choose precision=bf16, or trainable_weights=fp32"
+    )
 
 
 def lora_pattern(c: Config) -> str | None:

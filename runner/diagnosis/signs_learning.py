@@ -159,7 +159,7 @@ def _rate(trace: Trace, signs: Signs) -> None:
     )
     hot = bool(np.isfinite(seen.peak) and seen.peak >= t.RATE_TOO_HIGH and not seen.zero_throughout)
     if trace.facts is not None:
-        hot = _against_default(trace, seen.peak) > 5
+        hot = _against_default(trace, seen.peak) > t.RATE_HIGH
     signs.say(
         "rate_hot", hot,
         f"the learning rate reaches {seen.peak:.2g}, above what fine-tuning of pretrained models takes",

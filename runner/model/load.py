@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import torch
@@ -61,6 +62,8 @@ def load_with_info(
         options["id2label"] = dict(enumerate(labels))
         options["label2id"] = {label: i for i, label in enumerate(labels)}
     with hub_errors(cfg.model.path, "weights"):
+        # Shapes that do not fit are refused by check_filled, by name; only a new classification head may differ.
+        options["ignore_mismatched_sizes"] = True
         model, info = loader.from_pretrained(cfg.model.path, output_loading_info=True, **options)
     check_filled(cfg, model, info)
     if cfg.model.gguf_file:
@@ -97,21 +100,42 @@ def head_names(model: PreTrainedModel) -> list[str]:
     return [name for name, _ in model.named_children() if name != model.base_model_prefix]
 
 
+def trunk_keys(model: PreTrainedModel, keys: Iterable[str], absent: Collection[str]) -> list[str]:
+    """Those of `keys`, sorted, that do not belong to a head. `absent` are all keys that the files lack.
+
+    What stands outside the backbone is head. A model that names no backbone has a head where every weight of a
+    top-level module is absent, unless that holds for all of them.
+    """
+    prefix = model.base_model_prefix
+    if prefix and hasattr(model, prefix):
+        return sorted(k for k in keys if k.split(".")[0] == prefix)
+    filled = {k.split(".")[0] for k in model.state_dict() if k not in absent}
+    return sorted(k for k in keys if k.split(".")[0] in filled or not filled)
+
+
 def check_filled(cfg: Config, model: PreTrainedModel, info: dict[str, Any]) -> None:
     """Raise `UserError` where the files left weights unfilled: such a run starts from noise, or from NaN."""
-    heads = tuple(head_names(model)) if cfg.task.name == "classification" else ()
-    missing = sorted(k for k in info.get("missing_keys", ()) if not (heads and k.split(".")[0] in heads))
+    mismatched = [str(k[0] if isinstance(k, tuple) else k) for k in info.get("mismatched_keys", ())]
+    missing = sorted(set(info.get("missing_keys", ())) - set(mismatched))
+    if cfg.task.name == "classification":
+        absent = {*missing, *mismatched}
+        missing, mismatched = trunk_keys(model, missing, absent), trunk_keys(model, mismatched, absent)
     if missing:
+        unknown = sorted(info.get("unexpected_keys", ()))
+        strange = f" The files hold {len(unknown)} others ({', '.join(unknown[:2])})." if unknown else ""
         raise UserError(
             f"model.path={cfg.model.path}: {len(missing)} weights are not in its files and would start random "
-            f"({', '.join(missing[:4])}{', ...' if len(missing) > 4 else ''}). The download is incomplete, or it is "
-            "another architecture than its config.json says."
+            f"({', '.join(missing[:4])}{', ...' if len(missing) > 4 else ''}).{strange} The download is incomplete, or "
+            "it is another architecture than its config.json says.",
+            finding="weights.keys_do_not_match",
+            where=missing,
         )
-    mismatched = [str(k[0] if isinstance(k, tuple) else k) for k in info.get("mismatched_keys", ())]
-    if any(k.split(".")[0] not in heads for k in mismatched):
+    if mismatched:
         raise UserError(
             f"model.path={cfg.model.path}: shapes in its files do not fit its config.json "
-            f"({', '.join(mismatched[:4])})."
+            f"({', '.join(sorted(mismatched)[:4])}).",
+            finding="weights.keys_do_not_match",
+            where=sorted(mismatched),
         )
 
 
@@ -128,7 +152,9 @@ def fit_embeddings(cfg: Config, model: PreTrainedModel, tokenizer: PreTrainedTok
         raise UserError(
             f"model.template={cfg.model.template} needs {len(tokenizer) - rows} tokens that {cfg.model.path} lacks; "
             "under LoRA their embeddings would stay untrained. Set lora.modules_to_save=[embed_tokens,lm_head], or "
-            "model.template=auto."
+            "model.template=auto.",
+            finding="weights.token_rows",
+            where=tokenizer.convert_ids_to_tokens(list(range(rows, len(tokenizer)))),
         )
     model.resize_token_embeddings(len(tokenizer))
 

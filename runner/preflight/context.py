@@ -37,6 +37,9 @@ class Context:
     note: Callable[[str], None] = field(default=lambda sentence: None)
     """Says a sentence on the console."""
 
+    previous: dict[str, Any] | None = None
+    """Settings that a resumed run had before; None = those in its folder."""
+
     # Stage data.
     tokenizer: PreTrainedTokenizerBase = None  # type: ignore[assignment]
     data: PreparedData = None  # type: ignore[assignment]

@@ -28,13 +28,16 @@ class Finding:
     """What was seen, with its numbers and where."""
 
     where: tuple[str, ...] = ()
-    """Tensors, row ids, sources, files or config keys it was seen at, the worst first; at most `MOST` are kept."""
+    """Tensors, row ids, sources, files or config keys it was seen at, the worst first."""
 
     numbers: Mapping[str, Any] = field(default_factory=dict)
     """The evidence for machines: plain numbers and short texts by name."""
 
     overrides: tuple[str, ...] = ()
     """Hydra overrides that mend it, ready to paste; empty where nothing that can be set does."""
+
+    advice: tuple[Text, ...] = ()
+    """What is true of popular advice that the configuration follows here; the flow fills it in."""
 
     @property
     def code(self) -> str | None:
@@ -60,14 +63,16 @@ class Finding:
             "allowed": allowed,
             "title": self.title.as_json(),
             "sentence": self.sentence,
-            "where": list(self.where),
+            "where": list(self.where[:MOST]),
+            "places": len(self.where),
             "numbers": dict(self.numbers),
+            "advice": [text.as_json() for text in self.advice],
             "remedy": {**self.remedy.as_json(), "overrides": list(self.overrides)},
         }
 
 
 MOST = 8
-"""Places kept of one finding."""
+"""Places of one finding that preflight.json lists."""
 
 
 def places(names: Sequence[str], most: int = 3) -> str:

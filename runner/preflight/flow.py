@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from runner.causes.catalogue import CAUSES
+from runner.config.advice import quoted_by
 from runner.config.rules import allowed
 from runner.config.schema import Config
 from runner.errors import UserError
@@ -17,6 +19,7 @@ from runner.preflight.context import Context
 from runner.preflight.finding import ORDER, Finding, Result
 from runner.preflight.table import CHECKS
 from runner.runfolder import SCHEMA, write_json
+from runner.text import Text
 from runner.training.environment import of_first_process
 
 QUICK_SECONDS = 60.0
@@ -145,7 +148,8 @@ class Preflight:
         return result, "ok" if grave is None else ORDER[grave]
 
     def _keep(self, check: Check, result: Result, status: str, seconds: float) -> None:
-        line = Line(self.checks.index(check) + 1, check, result, status, seconds)
+        findings = tuple(replace(f, advice=answers(f.id, self.cfg)) for f in result.findings)
+        line = Line(self.checks.index(check) + 1, check, replace(result, findings=findings), status, seconds)
         self.lines.append(line)
         self.on_line(line)
 
@@ -154,7 +158,9 @@ class Preflight:
         if error.finding is None or self.level == "off":
             return False
         stage = STAGES[len(self.done)] if len(self.done) < len(STAGES) else STAGES[-1]
-        check = next(c for c in self.checks if c.stage == stage)
+        of_stage = [c for c in self.checks if c.stage == stage]
+        code = CAUSES[error.finding].code
+        check = next((c for c in of_stage if code in c.codes), of_stage[0])
         sentence = str(error)
         found = Finding(error.finding, "error", sentence, error.where)
         self._keep(check, Result("stopped here", (found,)), "error", 0.0)
@@ -216,6 +222,11 @@ class Preflight:
         if why is not None:
             self.write()
             raise PreflightError(why)
+
+
+def answers(cause: str, cfg: Config) -> tuple[Text, ...]:
+    """What is true of the popular advice that `cfg` follows and that a finding of `cause` is about."""
+    return tuple(Text(f'"{a.row}": {a.text.en}', f"“{a.row}”：{a.text.zh}") for a in quoted_by(cause, cfg))
 
 
 def quiet(cfg: Config) -> Config:

@@ -40,6 +40,7 @@ def finding_lines(finding: Finding, language: Language, permitted: bool, indent:
         f"{indent}{word}{code} {finding.id}{more}: {finding.sentence}",
         f"{indent}  {finding.remedy.within(language)}",
     ]
+    lines += [f"{indent}  {text.within(language)}" for text in finding.advice]
     if finding.overrides:
         lines.append(f"{indent}  {WORDS['mend'].within(language)}: {' '.join(finding.overrides)}")
     return lines

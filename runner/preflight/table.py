@@ -6,11 +6,12 @@ from runner.preflight.check import Check
 
 CHECKS: tuple[Check, ...] = (
     # The configuration alone.
-    Check("config.rules", "settings that contradict each other", "config", ("B5", "C1", "C5"), "settings:rules"),
+    Check("config.rules", "settings that contradict each other", "config", ("B5", "C1", "C3", "C5"),
+          "settings:rules"),
     Check("optim.rate_band", "learning rate for this method", "config", ("B5", "B6"), "settings:rate_band"),
     Check("schedule.known_end", "schedule, as far as the steps are known", "config", ("B5",), "schedule:known_end"),
-    Check("precision.formats", "number formats", "config", ("C1", "C2", "C3", "C5", "C6", "D5"), "formats:formats"),
-    Check("kernels.known_bad", "versions and settings known to fail", "config", ("D1", "D2", "D4", "G3"),
+    Check("precision.formats", "number formats", "config", ("C2", "C5", "C6", "D5"), "formats:formats"),
+    Check("kernels.known_bad", "versions and settings known to fail", "config", ("D1", "D2", "D3", "D4", "G3"),
           "known_bad:known_bad"),
     Check("lifecycle.resume", "the run that is resumed", "config", ("G1",), "resume:resume"),
     Check("advice.popular", "popular advice", "config", (), "popular:popular"),

@@ -9,6 +9,7 @@ from runner.causes.catalogue import (
     labels,
     optimisation,
     precision,
+    resources,
     shape,
     trainability,
     trainer,
@@ -16,7 +17,7 @@ from runner.causes.catalogue import (
 )
 from runner.causes.cause import Cause
 
-_FILES = (weights, trainability, optimisation, precision, kernels, labels, data, trainer, shape)
+_FILES = (weights, trainability, optimisation, precision, kernels, labels, data, trainer, shape, resources)
 
 CAUSES: dict[str, Cause] = {c.id: c for file in _FILES for c in file.CAUSES}
 """Causes by id, in the order of their files."""

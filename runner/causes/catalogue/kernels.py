@@ -142,4 +142,40 @@ CAUSES = (
         ),
         check=AFTER,
     ),
+    Cause(
+        id="engine.wrong_gradients",
+        code=None,
+        title=Text(
+            "This version of the engine leaves out a part of the gradient",
+            "该版本的引擎漏掉了一部分梯度",
+        ),
+        severity="error",
+        remedy=Text(
+            "Install a version that is not affected, or use another ZeRO stage.",
+            "安装不受影响的版本，或改用其他 ZeRO 阶段。",
+        ),
+        would_change=Text(
+            "The gradient norm of the first step is the same under ZeRO-3 or in one process.",
+            "第一步的梯度范数与 ZeRO-3 或单进程时相同。",
+        ),
+        check=AFTER,
+    ),
+    Cause(
+        id="engine.clip_not_applied",
+        code=None,
+        title=Text(
+            "DeepSpeed was not told to clip: the clip limit that is set does nothing",
+            "没有让 DeepSpeed 裁剪：设置的裁剪阈值不起作用",
+        ),
+        severity="warning",
+        remedy=Text(
+            'Put "gradient_clipping": "auto" into the DeepSpeed JSON; it then takes the limit of the trainer.',
+            '在 DeepSpeed JSON 中加入 "gradient_clipping": "auto"，它就会使用 Trainer 的阈值。',
+        ),
+        would_change=Text(
+            "DeepSpeed prints gradient_clipping with the limit when it starts.",
+            "DeepSpeed 启动时打印的 gradient_clipping 就是该阈值。",
+        ),
+        check=AFTER,
+    ),
 )

@@ -62,13 +62,13 @@ CAUSES = (
         id="optim.learning_rate_low",
         code="B5",
         title=Text(
-            "The learning rate is low for LoRA: it learns, but slowly",
-            "对 LoRA 来说学习率偏低：在学，但很慢",
+            "The learning rate is low for this method: it learns, but slowly",
+            "学习率对这种训练方式偏低：在学，但很慢",
         ),
         severity="warning",
         remedy=Text(
-            "Use the rate usual for LoRA, about ten times that of full fine-tuning.",
-            "使用 LoRA 常用的学习率，约为全量微调的 10 倍。",
+            "Use the method's usual rate; for LoRA it is about ten times that of full fine-tuning.",
+            "使用该方法常用的学习率；LoRA 约为全量微调的 10 倍。",
         ),
         would_change=Text(
             "The higher rate ends with no better evaluation loss.",

@@ -125,4 +125,22 @@ CAUSES = (
         ),
         check=ROWS,
     ),
+    Cause(
+        id="weights.zero_filled",
+        code="A2",
+        title=Text(
+            "The weight file is filled with zeros where weights should be, under a valid header",
+            "权重文件的文件头正常，但本应是权重的位置被零填充",
+        ),
+        severity="error",
+        remedy=Text(
+            "Fetch the file again and compare its sha256 with the published one; a download or copy ended early.",
+            "重新下载该文件，并与发布的 sha256 核对；下载或复制曾提前中断。",
+        ),
+        would_change=Text(
+            "The published file has the same sha256: then the zeros are meant, as in block expansion.",
+            "发布的文件 sha256 相同：那么这些零是有意写入的，例如块扩展。",
+        ),
+        check=MODEL,
+    ),
 )
