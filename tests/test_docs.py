@@ -22,10 +22,13 @@ from runner.causes import table, thresholds
 from runner.config.compose import Session
 from runner.config.help import NOT_YET, VERBS, options
 from runner.config.names import known_keys
-from runner.config.schema import Probes
+from runner.config.schema import Config, Probes
 from runner.config.sweeps import check_sweep
 from runner.diagnosis.verdict import Finding
 from runner.errors import ConfigError
+from runner.preflight.finding import Finding as PreflightFinding
+from runner.preflight.flow import Preflight
+from runner.preflight.table import CHECKS
 from runner.run import run
 from runner.runfolder import read_json, read_rows, read_telemetry
 
@@ -275,6 +278,18 @@ def test_the_two_commands_come_first(page: Path) -> None:
     head = commands(page)[:2]
     assert head == [["./launch.sh"], ["./launch.sh", "test"]]
     assert text(page).index("./launch.sh test") < 400
+
+
+def test_the_page_of_preflight_lists_every_check_and_every_field() -> None:
+    page = text(ROOT / "docs" / "preflight.md")
+    for number, check in enumerate(CHECKS, 1):
+        level = "deep" if check.deep else "quick"
+        row = next(line for line in page.splitlines() if line.startswith(f"| {number} | `{check.id}` |"))
+        assert f"| {check.title} |" in row and f"| {level} | {', '.join(check.codes)} |" in row
+    pre = Preflight(Config(), "quick", Path(), checks=())
+    entry = PreflightFinding("weights.damaged", "error", "").as_json(False)
+    for field in [*pre.as_json(), *entry]:
+        assert f"`{field}`" in page, field
 
 
 def test_verbs_that_are_not_there_are_named_as_such() -> None:
