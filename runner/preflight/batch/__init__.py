@@ -1,0 +1,1 @@
+"""Checks that run one batch: what trains, kernels, arithmetic, number formats, noise."""

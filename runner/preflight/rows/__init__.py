@@ -1,0 +1,1 @@
+"""Checks of tokenizer, rows and labels."""

@@ -1,0 +1,1 @@
+"""Checks of the configuration alone, free of torch; and the schedule."""

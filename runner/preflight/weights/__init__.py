@@ -1,0 +1,1 @@
+"""Checks of the weights as they were loaded, and of their files."""
