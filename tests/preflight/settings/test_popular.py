@@ -111,7 +111,7 @@ def test_several_at_once_and_the_values_they_are_about() -> None:
 
 
 def test_in_the_flow_it_never_refuses(tmp_path: Path) -> None:
-    check = Check("advice.popular", "popular advice", "config", (), "popular:popular")
+    check = Check("advice.popular", "popular advice", "config", (), "settings.popular:popular")
     pre = Preflight(SESSION.load(["clip=none", "lora.r=64"]).config, "quick", tmp_path, checks=(check,))
     pre.run("config")
     pre.refuse()

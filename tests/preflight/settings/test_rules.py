@@ -22,7 +22,7 @@ from runner.preflight.context import Context
 from runner.preflight.settings.rules import MENDS, band_for, batch_findings, rate_band, rules
 
 SESSION = Session()
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 BROKEN = {
     "schedule.warmup_beyond_end": ["schedule.warmup_steps=50", "schedule.max_steps=30"],
     "precision.fp16_weights": ["precision=fp32", "precision.trainable_weights=fp16"],
