@@ -24,6 +24,49 @@ os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: each worker has a core
 
+FAST_VARIANTS: dict[str, set[str]] = {
+    "test_resumed_losses_are_identical": {
+        "sft-lora-random",
+        "sft-none-length_grouped",
+        "classification-lora-stratified",
+    },
+    "test_what_a_clipping_method_has_learnt_survives_a_resume": {"adagc"},
+    "test_a_finite_step_is_repeated_to_the_last_bit": {
+        "sft-lora-fp32-1",
+        "sft-none-fp16-2",
+        "classification-none-bf16-2",
+    },
+    "test_a_planted_fault_is_planted_again": {
+        "nan_loss-sft-lora",
+        "nan_weight-classification-none",
+        "fp16_forward_overflow-classification-none",
+    },
+    "test_no_writer_shows_a_finite_loss_for_a_step_whose_loss_was_not": {"sft-skip-3", "classification-skip-1"},
+    "test_split_changes_neither_loss_nor_gradient": {"sft-None-lora", "classification-balanced-none"},
+    "test_observe_and_off_give_the_same_weights_bit_for_bit": {"fp32-lora-sft", "bf16-none-classification"},
+    "test_gradient_checkpointing_and_eager_attention_change_no_loss": {"sft-lora", "classification-none"},
+    "test_the_learning_rate_as_applied_follows_the_schedule": {"cosine", "wsd"},
+    "test_optimizers_train": {"stable_adamw", "adafactor"},
+    "test_broken_steps_without_end_end_the_run": {"skip-lora-6", "rollback-none-4"},
+    "test_seen_at_its_step_named_and_without_effect": {
+        "nan_loss-sft-2-fp32",
+        "nan_gradient-classification-2-bf16",
+        "nan_weight-sft-1-bf16",
+        "nan_embedding_row-classification-1-fp32",
+    },
+}
+"""Tests over a whole matrix of settings: these variants run in the fast suite, all others carry the mark slow."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the variants that the fast suite leaves out, before pytest selects by marks."""
+    for item in items:
+        fast = FAST_VARIANTS.get(getattr(item, "originalname", ""))
+        if fast is not None and item.name.partition("[")[2].rstrip("]") not in fast:
+            item.add_marker(pytest.mark.slow)
+
+
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared" / "data"
 

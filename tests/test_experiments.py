@@ -11,6 +11,8 @@ import pytest
 from runner.config.compose import load
 from runner.config.share import packaged_conf
 from runner.errors import ConfigError
+from runner.preflight.examine import examine
+from runner.preflight.flow import PreflightError
 from runner.run import run
 from runner.runfolder import read_telemetry
 
@@ -29,15 +31,26 @@ def test_every_exp_has_a_dry_run() -> None:
 @pytest.mark.parametrize("exp", sorted(DRY))
 def test_the_exp_runs_on_the_tiny_model(exp: str, tmp_path: Path) -> None:
     more = ["model=qwen2_tiny", "schedule.max_steps=2", "dataset.preview=0", f"output_dir={tmp_path / 'run'}"]
-    outcome = run(load([f"+exp={exp}", *more, *DRY[exp]]).config)
+    outcome = run(load([f"+exp={exp}", *more, *DRY[exp], "checks.level=off"]).config)
     assert outcome.state == "finished"
     assert len(read_telemetry(outcome.folder)) == 2
 
 
 def test_the_sentiment_run_as_published_is_refused_with_the_reason(tmp_path: Path) -> None:
     lines = ["+exp=qwen2_sentiment", "model=qwen2_tiny", f"output_dir={tmp_path / 'run'}"]
-    with pytest.raises(ConfigError, match=r"warmup_steps 50 >= 30 steps.*never leaves warmup.*schedule\.warmup_ratio"):
+    with pytest.raises(PreflightError, match=r"(?s)warmup takes 50 steps .* at most 40: .*schedule\.warmup_ratio=0\.05"):
         run(load(lines).config)
+    with pytest.raises(ConfigError, match=r"warmup_steps 50 >= 30 steps.*never leaves warmup.*schedule\.warmup_ratio"):
+        run(load([*lines, "checks.level=off"]).config)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exp", sorted(DRY))
+def test_the_mended_exp_passes_its_preflight_on_the_tiny_model(exp: str, tmp_path: Path) -> None:
+    more = ["model=qwen2_tiny", "schedule.max_steps=100", *DRY[exp]]
+    pre = examine(load([f"+exp={exp}", *more]).config, "quick", tmp_path)
+    assert not [f for f in pre.findings if f.severity != "note"]
+    assert not [line for line in pre.lines if line.status == "failed"]
 
 
 def leaves(config: Any, *keys: str) -> list[Any]:
