@@ -14,7 +14,7 @@ from runner.preflight.finding import Finding, Result, found, not_needed, ok, pla
 from runner.signals.power import rows_needed, steps_needed
 from runner.training.base_loss import LEAST_EXAMPLES, expected_noise, key_of_start, traits, wanted_rows
 
-QUICK_SECONDS, DEEP_SECONDS = 5.0, 60.0
+QUICK_SECONDS, DEEP_SECONDS = 5.0, 20.0
 """Forward passes that the two levels may spend on this, estimated by the batch that was timed."""
 
 DIFFERENCE = 0.02

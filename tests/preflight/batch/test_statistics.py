@@ -133,7 +133,9 @@ def test_seconds_limit_the_rows(make_config: Callable[..., Any]):
     c.facts["seconds"] = {"seconds": 30.0, "tokens": 400, "rows": 4}
     assert statistics.affordable(c, 500) == []
     c.level = "deep"
-    assert len(statistics.affordable(c, 500)) == 24
+    assert statistics.affordable(c, 500) == []
+    c.facts["seconds"] = {"seconds": 12.0, "tokens": 400, "rows": 4}
+    assert len(statistics.affordable(c, 500)) == 20
 
 
 def test_held_out_rows_of_a_real_split(context: Callable[..., Any], make_config: Callable[..., Any]):
