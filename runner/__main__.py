@@ -101,9 +101,16 @@ def _check(args: argparse.Namespace) -> int:
     if args.cfg:
         print(table(session.load(args.overrides, files=True)))
         return 0
+    from runner.errors import ConfigError
     from runner.preflight.main import check
 
-    loaded = session.load(args.overrides, files=True, findings=True)
+    try:
+        loaded = session.load(args.overrides, files=True, findings=True)
+    except ConfigError:
+        # Where only files or packages are missing, the settings can be looked at all the same.
+        loaded = session.load(args.overrides, findings=True)
+        check(loaded.config, args.overrides, loaded.dropped, until="config")
+        raise
     return check(loaded.config, args.overrides, loaded.dropped)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from runner.config.rules import allowed
 from runner.config.schema import Config
+from runner.preflight.check import Stage
 from runner.preflight.examine import examine
 from runner.preflight.flow import Line
 from runner.preflight.show import counts, line_lines, mended
@@ -15,8 +16,9 @@ from runner.preflight.table import CHECKS
 from runner.text import language
 
 
-def check(cfg: Config, given: Sequence[str], dropped: Sequence[str] = ()) -> int:
-    """Examine the experiment of `cfg`; `given` are the overrides it was composed from. 1 where an error was found."""
+def check(cfg: Config, given: Sequence[str], dropped: Sequence[str] = (), until: Stage = "batch") -> int:
+    """Examine the experiment of `cfg` up to a stage; `given` are the overrides it was composed from. 1 where an error
+    was found."""
     from runner.training.environment import set_early
 
     spoken = language("auto")
@@ -30,12 +32,13 @@ def check(cfg: Config, given: Sequence[str], dropped: Sequence[str] = ()) -> int
     set_early(cfg)
     level = cfg.checks.level or "deep"
     folder = Path(cfg.output_dir).parent / "check"
-    pre = examine(cfg, level, folder, show)
-    path = pre.write()
-    if path is None:
+    pre = examine(cfg, level, folder, show, until)
+    if level == "off":
         print("checks.level=off: the configuration is valid, and nothing else was checked")
         return 0
-    print(f"\n{counts(pre)} (checks.level={level}); {path}")
+    # Where files are missing, the folder for the results may be one of them.
+    where = f"(checks.level={level}); {pre.write()}" if until == "batch" else "of the settings alone"
+    print(f"\n{counts(pre)} {where}")
     better = mended(pre, given)
     if better is not None:
         print(f"Mended: {better}")

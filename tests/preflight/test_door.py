@@ -80,6 +80,16 @@ def test_an_error_while_loading_is_a_finding_and_exit_code_1(
     assert [f["id"] for f in found if f["severity"] == "error"] == ["labels.answer_truncated"]
 
 
+def test_missing_files_leave_the_settings_to_be_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    assert door.main(["check", "+exp=qwen14b_lora"]) == 2
+    out, err = capsys.readouterr()
+    assert "WARNING C2 precision.fp16_overflow" in out and "note B5 optim.learning_rate_low" in out
+    assert "[ 8/" not in out and "there is no such file or folder" in err
+
+
 def test_off_checks_nothing(shell: Callable[..., int], capsys: pytest.CaptureFixture[str]):
     assert shell("checks.level=off") == 0
     assert "nothing else was checked" in capsys.readouterr().out
