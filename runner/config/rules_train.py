@@ -6,6 +6,7 @@ import math
 import os
 from dataclasses import fields
 
+from runner.config.advice import by_value
 from runner.config.names import nearest
 from runner.config.schema import Config
 from runner.config.trainer_fields import optimizer_names
@@ -153,6 +154,9 @@ def optimizer_name(c: Config) -> str | None:
     names = optimizer_names()
     if not names or c.optim.name in names:
         return None
+    known = by_value("optim", c.optim.name)
+    if known is not None:
+        return f"optim.name={c.optim.name}: use {known.today} ({known.text.en})"
     near = nearest(c.optim.name, names, 0.4)
     return (
         f"optim.name={c.optim.name} is no optimizer of transformers"
