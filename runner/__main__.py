@@ -96,7 +96,7 @@ def _check(args: argparse.Namespace) -> int:
     session = Session(_where(args))
     if _is_multirun(args):
         sweep = check_sweep(session, args.overrides, files=True)
-        print(f"ok: {sweep.trials or 'an open number of'} trials")
+        print(f"ok: {sweep.trials or 'an open number of'} trials compose (only that: each checks itself as it starts)")
         return 0
     if args.cfg:
         print(table(session.load(args.overrides, files=True)))

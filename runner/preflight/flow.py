@@ -226,7 +226,7 @@ class Preflight:
 
 def answers(cause: str, cfg: Config) -> tuple[Text, ...]:
     """What is true of the popular advice that `cfg` follows and that a finding of `cause` is about."""
-    return tuple(Text(f'"{a.row}": {a.text.en}', f"“{a.row}”：{a.text.zh}") for a in quoted_by(cause, cfg))
+    return tuple(a.text for a in quoted_by(cause, cfg))
 
 
 def quiet(cfg: Config) -> Config:

@@ -29,13 +29,13 @@ def check(cfg: Config, given: Sequence[str], dropped: Sequence[str] = (), until:
 
     for sentence in dropped:
         print(f"Note: {sentence}")
-    set_early(cfg)
     level = cfg.checks.level or "deep"
-    folder = Path(cfg.output_dir).parent / "check"
-    pre = examine(cfg, level, folder, show, until)
     if level == "off":
         print("checks.level=off: the configuration is valid, and nothing else was checked")
         return 0
+    set_early(cfg)
+    folder = Path(cfg.output_dir).parent / "check"
+    pre = examine(cfg, level, folder, show, until)
     # Where files are missing, the folder for the results may be one of them.
     where = f"(checks.level={level}); {pre.write()}" if until == "batch" else "of the settings alone"
     print(f"\n{counts(pre)} {where}")

@@ -41,8 +41,8 @@ CAUSES = (
         ),
         severity="warning",
         remedy=Text(
-            "Shard the stream by worker, and drop exact duplicates.",
-            "按 worker 切分数据流，并去掉完全重复的样本。",
+            "Drop exact duplicates, and give a text one label; a stream that several workers read is split among them.",
+            "去掉完全重复的样本，同一文本只保留一个标签；多个 worker 读取的数据流要按 worker 切分。",
         ),
         would_change=Text(
             "No row id occurs twice within an epoch.",

@@ -16,8 +16,8 @@ CAUSES = (
         ),
         severity="error",
         remedy=Text(
-            "Fix the template or the response marker; print one row with its trained tokens before training.",
-            "修正对话模板或回答标记；训练前打印一条样本及其参与 loss 的 token。",
+            "Fill empty answers, fix the template or the response marker; print one row with its trained tokens.",
+            "补上空回答，修正对话模板或回答标记；打印一条样本及其参与 loss 的 token。",
         ),
         would_change=Text(
             "A batch of the training data has labels other than -100.",
@@ -123,8 +123,8 @@ CAUSES = (
         ),
         severity="error",
         remedy=Text(
-            "Map labels to integers 0 to K - 1 and set num_labels to K, 2 or more.",
-            "把标签映射为整数 0 到 K - 1，并把 num_labels 设为 K（至少 2）。",
+            "Give every row one of K labels, 2 or more, by name or as 0 to K - 1; a number to predict is no class.",
+            "每条样本给出 K 个（至少 2 个）标签之一，用名称或 0 到 K - 1；要预测的数值不是类别。",
         ),
         would_change=Text(
             "The labels are integers from 0 to K - 1 and the first loss is near ln K.",

@@ -29,8 +29,8 @@ CAUSES = (
         ),
         severity="error",
         remedy=Text(
-            "A tenth of the learning rate, with a short warmup; go back to a checkpoint from before the rise.",
-            "学习率降到十分之一，加短 warmup；回到上升之前的 checkpoint。",
+            "A tenth of the learning rate, with a short warmup; a run that broke goes back to before the rise.",
+            "学习率降到十分之一，加短 warmup；已经坏掉的训练回到上升之前的 checkpoint。",
         ),
         would_change=Text(
             "At a tenth of the rate the same batches rise as much.",

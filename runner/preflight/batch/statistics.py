@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from runner.config.advice import quoted_by
 from runner.data.loss_cache import load_losses, row_key, store_losses
 from runner.preflight.context import Context
 from runner.preflight.finding import Finding, Result, found, not_needed, ok, places
@@ -27,6 +28,10 @@ on SmolLM2-135M (DESIGN 7.3)."""
 APART = 0.1
 """Share of the sampling variance between sources from which stratified batches are worth a word: they lower the
 standard deviation by 5 % there."""
+
+
+WIDE = 0.1
+"""Relative half-width of the evaluation loss's 95 % interval from which there is a note."""
 
 
 def noise(c: Context) -> Result:
@@ -133,7 +138,7 @@ def measure(c: Context, rows: Any) -> dict[str, tuple[float, int]]:
 
 
 def validation(c: Context) -> Result:
-    """How finely the held-out rows know the evaluation loss; a note where 1 % cannot be seen."""
+    """How finely the held-out rows know the evaluation loss; a note where that is coarse."""
     if c.data.validation is None:
         return not_needed("no rows are held out")
     band = c.facts.get("noise")
@@ -144,14 +149,16 @@ def validation(c: Context) -> Result:
     each = band["sd_independent"] * math.sqrt(band["batch"])
     width = 1.96 * each / math.sqrt(rows)
     needed = rows_needed(each, 0.01 * band["mean"])
-    summary = f"{rows} rows know the evaluation loss to +/- {width:.2g} ({100 * width / band['mean']:.2g} %)"
-    if width <= 0.01 * band["mean"] or needed is None:
+    subject = "1 row knows" if rows == 1 else f"{rows} rows know"
+    summary = f"{subject} the evaluation loss to +/- {width:.2g} ({100 * width / band['mean']:.2g} %)"
+    if needed is not None and needed > rows:
+        summary += f"; +/- 1 % takes about {rounded(needed)}"
+    if needed is None or (width <= WIDE * band["mean"] and not quoted_by("evaluation.noisy", c.cfg)):
         return ok(summary)
     finding = Finding(
         "evaluation.noisy",
         "note",
-        f"{summary}; to +/- 1 % it takes about {rounded(needed)}. Changes on the same rows are seen more finely than "
-        "differences between data sets",
+        f"{summary}. Changes on the same rows are seen more finely than differences between data sets",
         ("dataset.validation",),
         {"rows": rows, "width": width, "rows_for_1_percent": needed},
     )

@@ -71,6 +71,9 @@ def updates(c: Context) -> Result:
         return found(summary, Finding("precision.fp16_weights", "error", said, tried.worst, numbers, mend))
     if tried.share <= LOST:
         return ok(summary)
+    if kind == "float32":
+        # Nothing finer is offered: what is too small for fp32 is too small.
+        mend = ("optim.learning_rate=null",)
     sentence = f"{100 * tried.share:.0f} % of the updates of {rate} are rounded away in {kind} weights"
     return found(summary, Finding("precision.lost_updates", "warning", sentence, tried.worst, numbers, mend))
 

@@ -9,6 +9,9 @@ import numpy as np
 
 from runner.preflight.finding import Finding, Severity, places
 
+FEW = 5
+"""Rows of a class below which it may be a slip rather than a class."""
+
 UNEVEN, ONE_SIDED = 10.0, 0.95
 """Rows of the most frequent class per row of the rarest that are worth a note; accuracy of always saying the most
 frequent one from which a run that learns nothing looks good."""
@@ -131,6 +134,7 @@ def balance_findings(names: Sequence[str], counts: np.ndarray) -> list[Finding]:
             said,
             (rarest,),
             {"rows": {n: int(k) for n, k in zip(names, counts, strict=True)}, "share_of_largest": share},
-            ("task.class_weights=balanced",),
+            # A class of a few rows may be a misspelt label: weighting it up would teach the mistake.
+            ("task.class_weights=balanced",) if seen.min() >= FEW else (),
         )
     ]

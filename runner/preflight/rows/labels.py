@@ -24,10 +24,16 @@ RARE = 0.01
 """Share of rows below which a fault is only noted."""
 
 
+LOST_TEXTS = 0.05
+"""Share of a source's texts that may be lost without a word beyond the count."""
+
+
 def supervised(c: Context) -> Result:
     """Tokens with loss in each row, and rows lost because there were none (E1)."""
     report, limit = c.data.report, c.cfg.dataset.max_length
-    others = [one for one in lost(report, None, but=known_causes(limit)) if one.severity == "error"]
+    # A text without tokens is a lost row like any other; under sft smaller losses have checks of their own.
+    least = LOST_TEXTS if c.classification else 0.5
+    others = [one for one in lost(report, None, but=known_causes(limit)) if one.share >= least]
     cause = "data.bad_batch" if c.classification else "labels.no_supervised_token"
     findings = [finding_of(cause, others, grave=False)] if others else []
     if c.classification:

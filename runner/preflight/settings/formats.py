@@ -55,7 +55,7 @@ def formats(c: Context) -> Result:
         *quantised_head(cfg),
         *([] if already else lost_updates(cfg, rate)),
     ]
-    told = f", trained in {trained}" if trained else ""
+    told = f", pretrained in {trained}" if trained else ""
     return found(f"compute {compute}, trainable {cfg.precision.trainable_weights}{told}", *findings)
 
 

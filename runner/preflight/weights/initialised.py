@@ -27,7 +27,7 @@ def initialised(c: Context) -> Result:
     made = initialise_alone(c.start, names)
     findings = [*uncovered(made), *as_loaded(c, made)]
     heads = sum(isinstance(c.start.get_parameter_or_buffer(n), torch.nn.Parameter) for n in made)
-    said = f"{heads} parameters and {len(made) - heads} buffers are not in the files"
+    said = f"not in the files: parameters {heads}, buffers {len(made) - heads}"
     return found(f"{said}, {'all' if not findings else 'not all'} initialised", *findings)
 
 

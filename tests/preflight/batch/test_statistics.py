@@ -99,9 +99,19 @@ def test_the_held_out_rows(make_config: Callable[..., Any]):
     assert validation(with_facts(make_config, 0)).skipped
     few = validation(with_facts(make_config, 100))
     # One row moves 0.23 sqrt(8) = 0.65: +/- 1.96 x 0.065 = 0.1275, 8.7 % of 1.47; 1 % takes (0.1275 / 0.0147)^2 x 100.
-    assert few.summary == "100 rows know the evaluation loss to +/- 0.13 (8.7 %)"
-    assert few.findings[0].severity == "note" and few.findings[0].numbers["rows_for_1_percent"] == 7524
-    assert not validation(with_facts(make_config, 8000)).findings
+    assert few.summary == "100 rows know the evaluation loss to +/- 0.13 (8.7 %); +/- 1 % takes about 7,500"
+    assert not few.findings
+    coarse = validation(with_facts(make_config, 50))
+    assert coarse.findings[0].severity == "note" and coarse.findings[0].numbers["rows_for_1_percent"] == 7524
+    enough = validation(with_facts(make_config, 8000))
+    assert not enough.findings and "takes about" not in enough.summary
+    assert validation(with_facts(make_config, 1)).summary.startswith("1 row knows the evaluation loss")
+
+
+def test_a_small_share_is_answered_where_it_was_set(make_config: Callable[..., Any]):
+    c = with_facts(make_config, 100)
+    c.cfg.dataset.validation.fraction = 0.01
+    assert [f.id for f in validation(c).findings] == ["evaluation.noisy"]
 
 
 def test_sources_that_differ_are_told_with_the_sampler_that_helps(make_config: Callable[..., Any]):

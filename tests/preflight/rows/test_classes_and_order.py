@@ -120,14 +120,17 @@ def test_ids_out_of_range(context):
     assert (seen.id, seen.severity, seen.where) == ("labels.ids_or_dtype", "error", ("s/2", "s/3"))
 
 
-@pytest.mark.parametrize(("rare", "severity"), [(1, "warning"), (3, "note")])
-def test_one_sided_classes(context, rare, severity):
-    labels = ["rare"] * rare + ["usual"] * 37
+@pytest.mark.parametrize(("rare", "usual", "severity"), [(1, 37, "warning"), (3, 37, "note"), (6, 70, "note")])
+def test_one_sided_classes(context, rare, usual, severity):
+    labels = ["rare"] * rare + ["usual"] * usual
     spoil = labelled(labels)
     c = context("data", task="classification", spoil=spoil)
     (seen,) = findings(c)
     assert (seen.id, seen.severity, seen.where) == ("data.class_balance", severity, ("rare",))
-    composes(seen.overrides, "task=classification", "dataset=sentiment_zh")
+    # A class of one or three rows may be a misspelt label, which no weight mends.
+    assert bool(seen.overrides) == (rare >= 5)
+    if seen.overrides:
+        composes(seen.overrides, "task=classification", "dataset=sentiment_zh")
     assert findings(context("data", task="classification", spoil=spoil, task__class_weights="balanced")) == []
 
 

@@ -50,7 +50,7 @@ def test_fp16_on_the_published_model() -> None:
     ]
     assert result.findings[0].where == ("precision.compute",) and "65,504" in result.findings[0].sentence
     assert not formats(look("+exp=qwen14b_lora", *result.findings[0].overrides)).findings
-    assert result.summary == "compute fp16, trainable fp32, trained in bf16"
+    assert result.summary == "compute fp16, trainable fp32, pretrained in bf16"
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def test_a_parameter_of_which_a_part_is_filled(context: Make, own: Callable[[str
 def test_a_head_of_its_own_that_is_filled(context: Make, own: Callable[[str], Path]) -> None:
     c = classifier(context, own(ALL))
     assert grave(c) == []
-    assert initialised(c).summary == "2 parameters and 3 buffers are not in the files, all initialised"
+    assert initialised(c).summary == "not in the files: parameters 2, buffers 3, all initialised"
 
 
 @pytest.mark.parametrize("task", ["sft", "classification"])
