@@ -41,7 +41,9 @@ CHECKS: tuple[Check, ...] = (
           "weights.initialised:twice", deep=True),
     Check("weights.token_rows", "embedding rows of the tokens in use", "weights", ("A5",),
           "weights.token_rows:token_rows"),
-    # One batch, forward and backward.
+    # One batch, forward and backward; first whether it fits.
+    Check("resources.memory", "memory", "batch", (), "resources.limits:memory"),
+    Check("resources.disk", "disk for checkpoints", "batch", (), "resources.limits:disk"),
     Check("trainability.parameters", "what trains", "batch", ("A4", "B1", "B3"), "batch.trainability:parameters"),
     Check("trainability.optimizer", "the optimizer holds what trains", "batch", ("B1", "B4"),
           "batch.trainability:optimizer"),
@@ -69,7 +71,5 @@ CHECKS: tuple[Check, ...] = (
           "batch.statistics:validation", alone=True),
     Check("statistics.sources", "loss of each source under the start model", "batch", ("E9",),
           "batch.statistics:sources", alone=True),
-    Check("resources.memory", "memory", "batch", (), "resources:memory"),
-    Check("resources.disk", "disk for checkpoints", "batch", (), "resources:disk"),
-    Check("resources.time", "time", "batch", (), "resources:time"),
+    Check("resources.time", "time", "batch", (), "resources.limits:time"),
 )  # fmt: skip

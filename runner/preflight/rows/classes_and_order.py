@@ -141,7 +141,9 @@ def _overlap(c: Context, trained: np.ndarray, findings: list[Finding]) -> int:
                 where,
                 {"overlap": len(leaked), "validation": len(held)},
                 # Where most rows are held out too, dropping them leaves next to nothing to train on.
-                ("dataset.dedup=exact",) if c.cfg.dataset.dedup != "exact" and 2 * len(leaked) < len(c.data.train) else (),
+                ("dataset.dedup=exact",)
+                if c.cfg.dataset.dedup != "exact" and 2 * len(leaked) < len(c.data.train)
+                else (),
             )
         )
     return len(leaked)

@@ -1,0 +1,1 @@
+"""Memory, disk and time that a run will take."""
