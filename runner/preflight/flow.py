@@ -106,8 +106,10 @@ class Preflight:
             return
         spoilt = stage == "batch" and any(f.severity == "error" for f in self.found_in("weights"))
         for check in (c for c in self.checks if c.stage == stage):
-            if spoilt:
-                self._keep(check, Result("the weights are at fault, see above", skipped=True), "not run", 0.0)
+            too_big = stage == "batch" and any(f.id == "resources.memory" for f in self.errors)
+            if spoilt or too_big:
+                why = "the weights are at fault" if spoilt else "the batch does not fit into memory"
+                self._keep(check, Result(f"{why}, see above", skipped=True), "not run", 0.0)
             else:
                 self._run(check)
         if self.refuses:

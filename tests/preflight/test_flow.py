@@ -99,6 +99,14 @@ def test_a_batch_is_not_run_over_damaged_weights(tmp_path: Path):
     assert not ran and [line.status for line in pre.lines] == ["error", "not run"]
 
 
+def test_a_batch_that_does_not_fit_is_not_run_unless_that_is_allowed(tmp_path: Path):
+    big = Finding("resources.memory", "error", "needs 90 GB of 8")
+    for allow, status in (("", "not run"), ("resources.memory", "ok")):
+        pre = preflight(tmp_path, planned(found("", big), "batch"), planned(ok(""), "batch"), allow=allow)
+        pre.run("batch")
+        assert [line.status for line in pre.lines] == ["error", status]
+
+
 def test_a_check_that_fails_is_said_and_stops_nothing(tmp_path: Path):
     def broken(c: Context) -> Result:
         raise ZeroDivisionError("by zero")
